@@ -10,6 +10,9 @@ from cli.chaos.command import chaos
 from cli.dead.command import dead
 from cli.doctor.command import doctor
 from cli.ledger import ledger
+from cli.registry.keys import keys
+from cli.registry.senders import senders
+from cli.registry.tenants import tenants
 from cli.say import say
 from cli.trace import trace
 from cli.up import up
@@ -44,6 +47,8 @@ def pombo() -> None:
       pombo ledger                  list the messages that the WhatsApp simulator accepted
       pombo trace ID                show the timeline of a message
       pombo dead list               list dead letters
+      pombo tenants add bakery      add a second business
+      pombo senders list            list the numbers, and whether each can send
       pombo doctor                  check the store, the queue, the handler and the settings
       pombo chaos                   inject faults and account for every message
     """
@@ -54,6 +59,9 @@ pombo.add_command(say)
 pombo.add_command(ledger)
 pombo.add_command(trace)
 pombo.add_command(dead)
+pombo.add_command(tenants)
+pombo.add_command(senders)
+pombo.add_command(keys)
 pombo.add_command(doctor)
 pombo.add_command(chaos)
 

@@ -7,6 +7,7 @@ import click
 
 from cli.running import Running
 from local import terminal
+from shared.bootstrap.channels import reading
 from shared.domain.identity import LEAST_PREFIX, is_id_prefix
 from shared.operations import lookup
 from shared.operations.lookup import Ambiguous, LookupResult, Match
@@ -19,12 +20,12 @@ NOTHING_KNOWN = (
 IN_LOG = "in the log"
 
 
-def find(running: Running, id: str) -> LookupResult | None:
+def find(running: Running, id: str, tenant: str | None = None) -> LookupResult | None:
     """All records of the event that this id or prefix belongs to. If several ids start with it, shows them and raises
-    ClickException.
+    ClickException. A WhatsApp message id is searched for at the senders of `tenant`, or of all tenants.
     """
     try:
-        return lookup.find(running.store, _typed(id), running.senders)
+        return lookup.find(running.store, _typed(id), sorted(reading()), running.senders_of(tenant))
     except Ambiguous as error:
         raise _ambiguous(error.matches, error.more) from error
 

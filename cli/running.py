@@ -15,11 +15,15 @@ from local.stack_files import LAST_FILE, LOG_FILE, SQLITE_FILE, STACK_FILE, is_r
 from local.terminal import WrongSettings
 from shared import config
 from shared.bootstrap.adapters import senders_of
-from shared.bootstrap.backends import build_store
-from shared.pipeline.intake import Sender
-from shared.pipeline.ports import Store
+from shared.bootstrap.backends import RegistryStore, build_store
+from shared.domain.tenants import Sender
+from shared.operations.registry import values_of
+from shared.pipeline.registry import EntryKind, Registry
 
 START = "make run"
+QUEUE_PAIRS = 20
+MOST_SENDERS = 1000
+"""A message's id at WhatsApp leads to its record by the sender: one read for each of them."""
 _ADDRESSES = {
     "sqlite": ("SQLITE_PATH",),
     "redis": ("REDIS_URL",),
@@ -45,7 +49,7 @@ def data_dir_option(command: Any) -> Any:
 class Running:
     """What a command needs to know of a stack, running or stopped."""
 
-    store: Store
+    store: RegistryStore
     phone_number_id: str
     control: str | None
     logs: Path | None
@@ -53,6 +57,26 @@ class Running:
     """False: no stack runs here, and the store is what the last one left."""
     start: str = START
     """The command that starts a stack on this store."""
+    queue_pairs: int = QUEUE_PAIRS
+    """How many numbered pairs of queues the stack has."""
+
+    @property
+    def registry(self) -> Registry:
+        """The registry in the same database."""
+        return self.store
+
+    def senders_of(self, tenant: str | None = None) -> Iterator[Sender]:
+        """The senders of a tenant, or of all: those of the environment first. Skips one that only a newer version can
+        read. Raises ClickException beyond MOST_SENDERS, before it returns one more.
+        """
+        yield from (sender for sender in self.senders if tenant in (None, sender.tenant))
+        for count, sender in enumerate(values_of(self.registry, EntryKind.SENDER, tenant)):
+            if count >= MOST_SENDERS:
+                raise click.ClickException(
+                    f"There are more than {MOST_SENDERS:,} senders, which is too many to look through: give --tenant."
+                )
+            if sender is not None:
+                yield sender
 
     @property
     def senders(self) -> Sequence[Sender]:
@@ -213,7 +237,14 @@ def find(data_dir: Path) -> Running:
         logs=described.logs,
         runs=described.runs,
         start=described.start,
+        queue_pairs=queue_pairs_of(settings),
     )
+
+
+def queue_pairs_of(settings: config.Config) -> int:
+    """How many numbered pairs of queues these settings name."""
+    pairs = settings.get("TENANT_QUEUES")
+    return QUEUE_PAIRS if pairs is None else int(pairs)
 
 
 def progress(sentence: str) -> None:

@@ -91,7 +91,7 @@ def carry_out(running: Running, content: SayContent) -> Said:
     """Carry out what a customer does. Raises ClickException, as `send`."""
     message_id = str(simulator.order(running, content.order(running))[0])
     ours = running.senders[0]
-    return Said(message_id, message_event_id(ours.provider, content.sender or ours.id, message_id))
+    return Said(message_id, message_event_id(ours.provider, content.sender or ours.provider_id, message_id))
 
 
 class FailedTries:

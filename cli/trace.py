@@ -14,7 +14,7 @@ from cli.cloud_logs import CloudLogs
 from cli.running import Running, data_dir_option, find, progress
 from local import terminal
 from shared.bootstrap.channels import explain, read_message, remark
-from shared.domain.identity import message_event_id
+from shared.domain.identity import is_id_prefix, message_event_id
 from shared.domain.record import Delivery
 from shared.logs import EVENTS
 from shared.operations.timeline.build import GONE, Moment, ReceivedContent, Timeline, build, from_log_lines
@@ -34,8 +34,9 @@ LogLines = Callable[[Collection[str], Collection[str]], Iterable[Mapping[str, An
     metavar="PROJECT",
     help="Read the log lines from Cloud Logging; the records come from the STORE of the environment.",
 )
+@click.option("--tenant", help="Search for a WhatsApp message id only at this tenant's numbers.")
 @data_dir_option
-def trace(id: str, as_json: bool, cloud: str | None, data_dir: Path) -> None:
+def trace(id: str, as_json: bool, cloud: str | None, tenant: str | None, data_dir: Path) -> None:
     """Show the timeline of one message.
 
     ID is 8 or more characters of a correlation id, an event id or a reply's key, or a whole WhatsApp message id
@@ -50,15 +51,15 @@ def trace(id: str, as_json: bool, cloud: str | None, data_dir: Path) -> None:
       STORE=firestore GOOGLE_CLOUD_PROJECT=my-project FIRESTORE_DATABASE=pombo pombo trace ID --cloud my-project
     """
     running = find(data_dir)
-    found = ids.find(running, id)
+    found = ids.find(running, id, tenant)
     timeline: Timeline | None
     if found:
         lines = _cloud_lines(cloud, found.records[0].received_at) if cloud else None
         timeline = timeline_of(running, found.records, lines)
     elif cloud:
-        timeline = from_logs(running, id, _cloud_lines(cloud))
+        timeline = from_logs(running, id, _cloud_lines(cloud), tenant)
     else:
-        timeline = from_logs(running, ids.in_log(running, id))
+        timeline = from_logs(running, ids.in_log(running, id), tenant=tenant)
     if timeline is None:
         raise click.ClickException(ids.NOTHING_KNOWN)
     click.echo(terminal.as_json(as_dict(timeline)) if as_json else as_text(timeline))
@@ -81,9 +82,12 @@ def timeline_of(running: Running, records: Sequence[Delivery], log_lines: LogLin
     )
 
 
-def from_logs(running: Running, id: str, log_lines: LogLines | None = None) -> Timeline | None:
+def from_logs(
+    running: Running, id: str, log_lines: LogLines | None = None, tenant: str | None = None
+) -> Timeline | None:
     """The timeline of a message whose record has expired."""
-    either = {id, *(message_event_id(sender.provider, sender.id, id) for sender in running.senders)}
+    ours = running.senders if is_id_prefix(id) else running.senders_of(tenant)
+    either = {id, *(message_event_id(sender.provider, sender.provider_id, id) for sender in ours)}
     return from_log_lines((log_lines or running.log_lines)(EVENTS.keys(), either), explain)
 
 

@@ -88,14 +88,15 @@ def audit(sent: Iterable[Inbound], inputs: AuditInputs) -> Audit:
     account = Audit()
     planned: set[str | None] = set()
     for inbound in sent:
-        key = message_event_id("meta", inputs.rules.sender, inbound.id)
+        business = inputs.rules.businesses[inbound.tenant]
+        key = message_event_id("meta", business.sender, inbound.id)
         keys = [outbound_key(key, index) for index in range(len(inbound.script.replies))]
         planned.update(keys)
         event = inputs.read(key)
         if inputs.ended_at and _was_on_its_way(event, keys, inputs.ended_at, inputs.read):
             account.on_their_way += 1
             continue
-        fate, sentence = judge_event(inbound, event)
+        fate, sentence = judge_event(inbound, event, business)
         account.note(account.received, fate, key, sentence)
         if event and fate is Fate.DEAD_LETTER:
             account.reasons[f"{event.kind}: {event.reason}"] += 1
@@ -125,10 +126,11 @@ def _judge_replies(account: Audit, inbound: Inbound, keys: Sequence[str], inputs
     """Check the order of the plan: the first send of each reply must come after its predecessors. A replayed reply may
     come after its successors.
     """
-    last = -1
+    last, business = -1, inputs.rules.businesses[inbound.tenant]
     for key, reply in zip(keys, inbound.script.replies, strict=True):
         record, found = inputs.read(key), inputs.ledger.get(key, ())
-        fate, sentence = judge_reply(inbound.contact, reply, record, found, inbound.contact in inputs.refused)
+        is_refused = inbound.contact in inputs.refused
+        fate, sentence = judge_reply(inbound.contact, reply, record, found, is_refused, business)
         evidence = inputs.evidence.get(key, Evidence())
         if fate is Fate.DOUBLED and record and is_by_policy(found, record, evidence, inputs.rules):
             fate = Fate.DOUBLED_BY_POLICY

@@ -23,7 +23,7 @@ def close(
     """Collect everything that a run found."""
     ledger = by_key(entries(running_stack.control.get("ledger")))
     told = read_logs(running_stack.data_dir, {key for key, found in ledger.items() if key and len(found) > 1})
-    rules = Rules(running_stack.running.phone_number_id, run_settings.policy, run_settings.limits.doubt_window)
+    rules = Rules(running_stack.businesses, run_settings.policy, run_settings.limits.doubt_window)
     inputs = AuditInputs(ledger, running_stack.read, plan.refused, rules, told.evidence, end.early)
     account = audit(islice(plan.messages, end.sent), inputs)
     made = running_stack.control.get("faults/made")

@@ -33,6 +33,13 @@ class _Number(click.FloatRange):
     "--seed", type=click.IntRange(0, 2**32), help="Repeat the plan and the faults of this seed.  [default: random]"
 )
 @click.option("--store", type=click.Choice(config.STORES), default="sqlite", show_default=True, help="The store.")
+@click.option(
+    "--tenants",
+    type=click.IntRange(1, 20),
+    default=1,
+    show_default=True,
+    help="Number of businesses, each with one number.",
+)
 @click.option("--contacts", type=click.IntRange(2, 100_000), help="Number of customers.  [default: one for 5 messages]")
 @click.option("--no-sweep", is_flag=True, help="Do not run the sweep. The queue then loses no tasks, like a real one.")
 @click.option("--withhold-receipts", is_flag=True, help="Deliver no receipts: messages in doubt stay in doubt.")
@@ -73,6 +80,7 @@ def chaos(**wanted: Any) -> None:
       pombo chaos
       pombo chaos --messages 300 --seconds 40 --seed 7 --no-sweep
       pombo chaos --messages 10000 --store redis
+      pombo chaos --messages 2000 --tenants 4
       pombo chaos --messages 500 --withhold-receipts --policy hold
     """
     try:

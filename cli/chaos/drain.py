@@ -11,7 +11,7 @@ from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpc
 
 from cli.chaos.simulator_control import SimulatorControl
 from local.faults import FaultBook
-from local.queues import RATES
+from local.queues import names_of
 from shared.domain.errors import StoreUnavailable
 from shared.domain.record import OPEN_STATES
 from shared.pipeline.ports import Store
@@ -111,7 +111,7 @@ class DrainWatch:
         with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:  # type: ignore[no-untyped-call]
             client = CloudTasksClient(transport=CloudTasksGrpcTransport(channel=channel))
             requests = [
-                ListTasksRequest(parent=f"{parent}/queues/{environment[name]}", page_size=PAGE) for name in RATES
+                ListTasksRequest(parent=f"{parent}/queues/{name}", page_size=PAGE) for name in names_of(environment)
             ]
             try:
                 return sum(1 for request in requests for _ in client.list_tasks(request, timeout=10, retry=None))

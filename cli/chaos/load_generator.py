@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 
 from cli.chaos.backpressure import Backpressure
+from cli.chaos.businesses import Business
 from cli.chaos.plan import WebhookBatch
 from cli.chaos.simulator_control import SimulatorControl
 
@@ -18,8 +19,15 @@ LOOK_EVERY = 0.5
 class LoadGenerator:
     """Runs in a separate thread; `sent` counts each message once."""
 
-    def __init__(self, batches: Sequence[WebhookBatch], control: SimulatorControl, backpressure: Backpressure) -> None:
+    def __init__(
+        self,
+        batches: Sequence[WebhookBatch],
+        control: SimulatorControl,
+        backpressure: Backpressure,
+        businesses: Sequence[Business],
+    ) -> None:
         self._batches = batches
+        self._businesses = businesses
         self._control = control
         self._backpressure = backpressure
         self.sent = 0
@@ -46,6 +54,7 @@ class LoadGenerator:
     def _send(self, batch: WebhookBatch) -> None:
         order = {
             "from": batch.messages[0].contact,
+            "phone_number_id": self._businesses[batch.messages[0].tenant].sender,
             "type": "text",
             "contents": [{"body": message.script.text} for message in batch.messages],
             "id": batch.id,

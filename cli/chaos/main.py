@@ -34,6 +34,7 @@ def run(
     seconds: float | None,
     seed: int | None,
     contacts: int | None,
+    tenants: int,
     store: str,
     no_sweep: bool,
     withhold_receipts: bool,
@@ -48,7 +49,8 @@ def run(
     order = PlanSettings(
         messages=messages,
         seconds=seconds,
-        contacts=contacts or max(20, messages // MESSAGES_A_CONTACT),
+        contacts=max(contacts or max(20, messages // MESSAGES_A_CONTACT), tenants),
+        tenants=tenants,
         seed=random.randrange(2**32) if seed is None else seed,
         slower=slower(messages, seconds, time_scale),
     )
@@ -103,6 +105,7 @@ def again(run_settings: RunSettings) -> str:
         f"{invocation.program()} chaos",
         f"--messages {order.messages} --seconds {order.seconds:g} --contacts {order.contacts} --seed {order.seed}",
         f"--store {run_settings.store} --policy {run_settings.policy} --time-scale {run_settings.time_scale:g}",
+        *([f"--tenants {order.tenants}"] if order.tenants > 1 else []),
         *(["--no-sweep"] if not run_settings.sweep else []),
         *(["--withhold-receipts"] if run_settings.withhold_receipts else []),
         *([f"--handler {run_settings.handler}"] if run_settings.handler != HANDLER else []),

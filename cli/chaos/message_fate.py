@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from cli.chaos.businesses import Business
 from cli.chaos.message_script import ScriptedReply
 from cli.chaos.plan import Inbound
 from shared.domain.limits import DoubtPolicy
@@ -27,6 +28,7 @@ class Fate(StrEnum):
     DOUBLED = "doubled"
     OUT_OF_ORDER = "out of order"
     WRONG = "wrong content"
+    CROSSED = "crossed tenants"
     UNACCOUNTED = "unaccounted"
 
 
@@ -35,15 +37,19 @@ BAD = (
     Fate.DOUBLED,
     Fate.OUT_OF_ORDER,
     Fate.WRONG,
+    Fate.CROSSED,
     Fate.UNACCOUNTED,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """One message in WhatsApp's ledger; `place` is its position in the order in which WhatsApp accepted them."""
+    """One message in WhatsApp's ledger, sent from the number `sender`; `place` is its position in the order in which
+    WhatsApp accepted them.
+    """
 
     key: str | None
+    sender: str
     to: str | None
     reply: ScriptedReply
     accepted_at: datetime
@@ -55,7 +61,9 @@ def entries(ledger: Iterable[Mapping[str, Any]]) -> Iterator[LedgerEntry]:
     for place, row in enumerate(ledger):
         reply = ScriptedReply(row["type"], row["body"])
         accepted_at = datetime.fromisoformat(row["accepted_at"])
-        yield LedgerEntry(row["key"], row["to"].lstrip("+") if row["to"] else None, reply, accepted_at, place)
+        yield LedgerEntry(
+            row["key"], row["phone_number_id"], row["to"].lstrip("+") if row["to"] else None, reply, accepted_at, place
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +78,9 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The policy for doubts that Pombo was configured with, and the sender."""
+    """The policy for doubts that Pombo was configured with, and the businesses, by the tenants' numbers."""
 
-    sender: str
+    businesses: Sequence[Business]
     policy: DoubtPolicy
     doubt_window: timedelta
 
@@ -81,10 +89,12 @@ Judgement = tuple[Fate, str]
 FINE = ""
 
 
-def judge_event(inbound: Inbound, event: Delivery | None) -> Judgement:
-    """The fate of an inbound message."""
+def judge_event(inbound: Inbound, event: Delivery | None, business: Business) -> Judgement:
+    """The fate of an inbound message to this business."""
     if event is None:
         return Fate.UNACCOUNTED, "A message was sent to the business but has no record."
+    if event.tenant != business.tenant:
+        return Fate.CROSSED, f"A message to {business.tenant} is stored as one to {event.tenant or 'nobody'}."
     if not event.final:
         return Fate.UNACCOUNTED, f"A message that was received is {event.state} at the end."
     planned = len(inbound.script.replies)
@@ -104,11 +114,18 @@ def judge_event(inbound: Inbound, event: Delivery | None) -> Judgement:
 
 
 def judge_reply(
-    contact: str, reply: ScriptedReply, record: Delivery | None, found: Sequence[LedgerEntry], refused: bool
+    contact: str,
+    reply: ScriptedReply,
+    record: Delivery | None,
+    found: Sequence[LedgerEntry],
+    refused: bool,
+    business: Business,
 ) -> Judgement:
-    """The fate of one reply, except for its order and for why it was doubled. `refused`: WhatsApp never delivers to
-    this contact.
+    """The fate of one reply of this business, except for its order and for why it was doubled. `refused`: WhatsApp
+    never delivers to this contact.
     """
+    if any(entry.sender != business.sender for entry in found) or (record and record.tenant != business.tenant):
+        return Fate.CROSSED, f"A reply of {business.tenant} was sent, or stored, as another business's."
     if any((entry.to, entry.reply) != (contact, reply) for entry in found):
         return Fate.WRONG, "A reply was sent whose content or recipient is not the planned one."
     if refused and found:

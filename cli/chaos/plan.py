@@ -29,8 +29,8 @@ EARLY = 10
 
 @dataclass(frozen=True, slots=True)
 class PlanSettings:
-    """The size of the run: how many messages, over how many seconds, from how many contacts. The handler takes `slower`
-    extra milliseconds.
+    """The size of the run: how many messages, over how many seconds, from how many contacts, to how many tenants. The
+    handler takes `slower` extra milliseconds.
     """
 
     messages: int
@@ -38,15 +38,17 @@ class PlanSettings:
     contacts: int
     seed: int
     slower: int = 0
+    tenants: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Inbound:
-    """One message to the business."""
+    """One message to a business: the tenant's number, where 0 is the environment's tenant."""
 
     id: str
     contact: str
     script: Script
+    tenant: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,22 +87,26 @@ def slower(messages: int, seconds: float, time_scale: float) -> int:
 def make_plan(order: PlanSettings) -> Plan:
     chance = random.Random(f"plan {order.seed}")
     contacts = [str(FIRST_CONTACT + number) for number in range(order.contacts)]
+    tenants = {contact: number % order.tenants for number, contact in enumerate(contacts)}
     batches: list[WebhookBatch] = []
     planned = 0
     while planned < order.messages:
         size = min(chance.choice((1, 1, 1, 1, 1, 2, 2, 3, 5, 10)), order.messages - planned)
         at = order.seconds * planned / order.messages
-        batches.append(_batch(order, chance, at, chance.choice(contacts), range(planned, planned + size)))
+        contact = chance.choice(contacts)
+        batches.append(_batch(order, chance, at, contact, tenants[contact], range(planned, planned + size)))
         planned += size
     return Plan(batches, frozenset(contacts[: min(REFUSED_AT_MOST, max(1, len(contacts) // REFUSED_SHARE))]))
 
 
-def _batch(order: PlanSettings, chance: random.Random, at: float, contact: str, numbers: range) -> WebhookBatch:
+def _batch(
+    order: PlanSettings, chance: random.Random, at: float, contact: str, tenant: int, numbers: range
+) -> WebhookBatch:
     """The ids follow the simulator's own numbering of a batch."""
     batch = f"wamid.CHAOS.{order.seed}.{numbers[0]}"
     ids = [batch] if len(numbers) == 1 else [f"{batch}.{place}" for place in range(1, len(numbers) + 1)]
     messages = [
-        Inbound(id, contact, _script(chance, number, order.slower, early=EARLY * number < order.messages))
+        Inbound(id, contact, _script(chance, number, order.slower, early=EARLY * number < order.messages), tenant)
         for id, number in zip(ids, numbers, strict=True)
     ]
     return WebhookBatch(at, batch, tuple(messages), times=chance.choice((1, 1, 1, 2, 3)), rebatch=chance.random() < 0.7)

@@ -87,6 +87,7 @@ def rows(result: Result) -> Iterator[tuple[str, Sequence[tuple[str, object]]]]:
         [
             ("seed", run_settings.order.seed),
             ("store", run_settings.store),
+            *([("tenants", run_settings.order.tenants)] if run_settings.order.tenants > 1 else []),
             ("sweep", "on" if run_settings.sweep else "off"),
             ("doubt policy", run_settings.policy),
             ("messages sent to the business", f"{end.sent} of {run_settings.order.messages}"),
@@ -168,7 +169,8 @@ def conclusion(result: Result) -> str:
     match result.exit_code:
         case 0:
             by_policy = " but by policy" if result.account.replies[Fate.DOUBLED_BY_POLICY] else ""
-            return f"Every message is accounted for: none lost, none doubled{by_policy}, none out of order."
+            crossed = ", none crossed" if result.run_settings.order.tenants > 1 else ""
+            return f"Every message is accounted for: none lost, none doubled{by_policy}, none out of order{crossed}."
         case 130:
             return "Interrupted: this is the account so far."
         case 2:

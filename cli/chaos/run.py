@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import click
 
 from cli.chaos.backpressure import Backpressure
+from cli.chaos.businesses import register
 from cli.chaos.collect import close
 from cli.chaos.drain import DrainWatch
 from cli.chaos.enough_faults import KILLS, share
@@ -79,7 +80,7 @@ class Chaos:
         self._run_settings, self._plan, self._running_stack, self._say = run_settings, plan, running_stack, say
         self._over = threading.Event()
         self._backpressure = Backpressure()
-        self._driver = LoadGenerator(plan.batches, running_stack.control, self._backpressure)
+        self._driver = LoadGenerator(plan.batches, running_stack.control, self._backpressure, running_stack.businesses)
         self._injector = FaultInjector(
             running_stack.parts, disruptions(run_settings.order.seed, run_settings.rates), self._backpressure
         )
@@ -96,6 +97,8 @@ class Chaos:
 
     def break_everything(self) -> End:
         """Send and inject until all is sent and the time is over; then wait until it is quiet."""
+        stack = self._running_stack
+        register(stack.businesses[1:], stack.running, stack.control, stack.data_dir)
         self._forbid()
         self._began = time.monotonic()
         sending = self._pool.submit(self._driver.run, self._over)
@@ -132,9 +135,9 @@ class Chaos:
 
     def _dead_as_planned(self) -> set[str]:
         """The keys of the events that always raise. If the last attempt was cut short, one is dead of `attempts`."""
-        sender = self._running_stack.running.phone_number_id
+        known = self._running_stack.businesses
         raising = (message for message in self._plan.messages if message.script.raises is None)
-        return {message_event_id("meta", sender, message.id) for message in raising}
+        return {message_event_id("meta", known[message.tenant].sender, message.id) for message in raising}
 
     def _wait_while_sending(self, sending: "Future[None]", breaking: "Future[None]") -> None:
         while not (sending.done() and self._is_enough()):

@@ -2,11 +2,12 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cli import ids, trace
+from cli.chaos.businesses import Business, businesses
 from cli.chaos.fault_injection import Parts
 from cli.chaos.fault_schedule import KILLED, STORE
 from cli.chaos.run_settings import RunSettings
@@ -50,6 +51,7 @@ class RunningStack:
     environment: Mapping[str, str]
     parts: Parts
     data_dir: Path
+    businesses: Sequence[Business]
 
     @classmethod
     def of(cls, stack: Stack, run_settings: RunSettings, proxy: FaultyProxy | None) -> "RunningStack":
@@ -66,7 +68,8 @@ class RunningStack:
         )
         store = build_store(settings)
         running = Running(store, settings["WHATSAPP_PHONE_NUMBER_ID"], described["control"], stack.logs)
-        return cls(running, control, environment, parts, run_settings.data_dir)
+        known = businesses(run_settings.order.tenants, running.phone_number_id)
+        return cls(running, control, environment, parts, run_settings.data_dir, known)
 
     def read(self, key: str) -> Delivery | None:
         """Read a record. If the store was just killed, wait until it is back."""

@@ -11,6 +11,7 @@ from cli.doctor.checks import token_is_refused
 from cli.running import Described, Running, describe, find
 from local.terminal import WrongSettings
 from shared import config, logs
+from shared.bootstrap.adapters import build_tenants
 from shared.bootstrap.backends import build_queue
 from shared.config import QUEUE_SETTINGS, STORE_SETTINGS, Config
 from shared.domain.limits import Limits
@@ -21,7 +22,7 @@ _OF_LIMITS = frozenset({"MAX_ATTEMPTS", "HANDLER_TIMEOUT", "IN_DOUBT_SECONDS", "
 CONNECT_SECONDS = 3
 """To an emulator on this machine."""
 
-NEEDED = STORE_SETTINGS | QUEUE_SETTINGS | _OF_LIMITS
+NEEDED = STORE_SETTINGS | QUEUE_SETTINGS | _OF_LIMITS | {"WHATSAPP_PHONE_NUMBER_ID"}
 """The settings of the internal service that a replay uses; they must equal that service's."""
 
 
@@ -43,8 +44,8 @@ class Deciding:
                 f"Nothing was replayed: no Pombo is running here to retry it. Start one with {self.running.start}."
             )
         _check_tasks(self.settings)
-        queue = build_queue(self.settings)
-        return Replay(self.running.store, queue, self.limits, SystemClock(), may_double)
+        queue, tenants = build_queue(self.settings), build_tenants(self.settings, self.running.registry)
+        return Replay(self.running.store, queue, tenants, self.limits, SystemClock(), may_double)
 
     def discard(self, because: str) -> Discard:
         return Discard(self.running.store, self.limits, SystemClock(), because)

@@ -47,6 +47,7 @@ def _errors(_context: click.Context, _parameter: click.Parameter, values: tuple[
 
 _OPTIONS = (
     click.option("--tenant", help="Only this tenant's."),
+    click.option("--sender", metavar="ID", help="Only this sender's: its id in full, as pombo senders list shows it."),
     click.option(
         "--since", callback=_moment, metavar="TIME", help="Only those dead since this time: UTC, or 2h, 3d, 90m ago."
     ),
@@ -69,6 +70,7 @@ def filter_options(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def filtered(
         tenant: str | None,
+        sender: str | None,
         since: datetime | None,
         until: datetime | None,
         errors: frozenset[str | int],
@@ -77,7 +79,7 @@ def filter_options(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         if since and until and since > until:
             raise click.UsageError("--since is later than --until.")
-        wanted = DeadLetterFilter(tenant, since, until, errors, Kind(kind) if kind else None)
+        wanted = DeadLetterFilter(tenant, since, until, errors, Kind(kind) if kind else None, sender)
         command(wanted=wanted, **others)
 
     for option in reversed(_OPTIONS):

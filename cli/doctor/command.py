@@ -7,17 +7,17 @@ from pathlib import Path
 
 import click
 
-from cli.doctor import checks, handler_check, settings
+from cli.doctor import checks, handler_check, registry_checks, settings
 from cli.doctor.settings import CannotCheck, Check
-from cli.running import Described, data_dir_option, describe, progress
+from cli.running import Described, data_dir_option, describe, progress, queue_pairs_of
 from local import terminal
 from shared import config
-from shared.bootstrap.adapters import crash_points
-from shared.bootstrap.backends import build_queue, build_store
+from shared.bootstrap.adapters import crash_points, senders_of
+from shared.bootstrap.backends import RegistryStore, build_queue, build_store
 from shared.config import QUEUE_SETTINGS, STORE_SETTINGS
 from shared.pipeline.clock import SystemClock
-from shared.pipeline.ports import Store
 
+NUMBER = "WHATSAPP_PHONE_NUMBER_ID"
 NO_STACK = "Cannot be checked: no Pombo is running here. Start one with pombo up (or make run)."
 
 
@@ -29,7 +29,8 @@ NO_STACK = "Cannot be checked: no Pombo is running here. Start one with pombo up
 def doctor(points: bool, all_settings: bool, as_json: bool, data_dir: Path) -> None:
     """Check that a Pombo is set up correctly.
 
-    Checks the store, a task's round trip, the token, the clock, the handler and the settings. Exit 1 if a check fails.
+    Checks the store, a task's round trip, the token, the clock, the registry of tenants, the senders, the handler and
+    the settings. Exit 1 if a check fails.
     If no Pombo is running, the command checks the store that the last one left; it cannot check the task and the token.
 
     \b
@@ -82,25 +83,44 @@ def _parts(described: Described, wrong: Mapping[str, list[str]], patience: float
         return settings.usable(environ, wrong, QUEUE_SETTINGS)
 
     @cache
-    def store() -> Store:
+    def store() -> RegistryStore:
         return build_store(stored())
 
     def task_check() -> str:
         return checks.task(store(), build_queue(queued()), stored().limits, clock, patience)
 
+    def beside() -> Iterator[Check]:
+        yield _look("clock", lambda: checks.clock(store(), clock))
+        yield from _registry(environ, wrong, store)
+
     yield _look("store", lambda: checks.store(store(), stored().limits, clock))
     if not described.runs:
         yield Check("task", False, NO_STACK)
         yield Check("token", False, NO_STACK)
-        yield _look("clock", lambda: checks.clock(store(), clock))
+        yield from beside()
         return
     progress(f"Waiting up to {patience:g} s for a task to complete")
     task = _look("task", task_check)
     yield task
     yield _look("token", lambda: checks.token(queued(), task.ok))
-    yield _look("clock", lambda: checks.clock(store(), clock))
+    yield from beside()
     if described.is_local:
         yield _handler(described)
+
+
+def _registry(
+    environ: Mapping[str, str], wrong: Mapping[str, list[str]], store: Callable[[], RegistryStore]
+) -> Iterator[Check]:
+    def tenants() -> str:
+        pairs = queue_pairs_of(settings.usable(environ, wrong, {"APP_ENV", "TENANT_QUEUES"}))
+        return registry_checks.registry(store(), pairs)
+
+    def senders() -> str:
+        number = settings.usable(environ, wrong, {"APP_ENV", NUMBER})[NUMBER]
+        return registry_checks.senders(store(), store(), senders_of(number))
+
+    yield _look("registry", tenants)
+    yield _look("senders", senders)
 
 
 def _handler(described: Described) -> Check:

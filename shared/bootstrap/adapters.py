@@ -10,12 +10,15 @@ from shared.config import Config
 from shared.domain.errors import StoreUnavailable
 from shared.domain.limits import Limits
 from shared.domain.record import Kind
+from shared.domain.tenants import Sender
 from shared.pipeline.clock import Clock, SystemClock
-from shared.pipeline.intake import Sender
+from shared.pipeline.intake import IntakeTenants
 from shared.queues.task_content import QueueSettings
 from shared.tenants.environment import EnvironmentTenants
 
 if TYPE_CHECKING:
+    from shared.pipeline.ports import Tenants
+    from shared.pipeline.registry import IntakeRegistry, Registry
     from shared.stores.sqlite.intake import SqliteIntake
 
 P = TypeVar("P")
@@ -73,17 +76,38 @@ def queue_settings(settings: Config) -> QueueSettings:
         token=settings["INTERNAL_TASK_TOKEN"][0],
         dispatch_deadline=limits.dispatch_deadline,
         emulator=settings.get("CLOUD_TASKS_EMULATOR_HOST"),
+        drain=settings["DRAIN_TASK_QUEUE_NAME"],
+        pairs=settings["TENANT_QUEUES"],
+        patterns={
+            Kind.INBOUND: settings["INBOUND_TENANT_QUEUE_PATTERN"],
+            Kind.OUTBOUND: settings["TENANT_QUEUE_PATTERN"],
+        },
     )
 
 
 def senders_of(phone_number_id: str) -> Sequence[Sender]:
     """The senders of an environment with this WHATSAPP_PHONE_NUMBER_ID."""
-    return EnvironmentTenants.of((PROVIDER, phone_number_id)).senders()
+    return EnvironmentTenants.of((PROVIDER, phone_number_id)).senders_of_environment()
 
 
-def build_tenants(settings: Config) -> EnvironmentTenants:
-    """The registry of tenants: one, and its sender."""
-    return port(settings, "tenants", EnvironmentTenants(tuple(senders_of(settings["WHATSAPP_PHONE_NUMBER_ID"]))))
+def build_tenants(settings: Config, registry: "Registry") -> "Tenants":
+    """The tenants of the environment and of the registry, for the internal service and the command line."""
+    from shared.tenants.registered import RegisteredTenants
+
+    tenants: Tenants = RegisteredTenants(_environment(settings), registry, SystemClock.monotonic)
+    return port(settings, "tenants", tenants)
+
+
+def build_intake_tenants(settings: Config, registry: "IntakeRegistry") -> IntakeTenants:
+    """The same, for the webhook service."""
+    from shared.tenants.registered_intake import RegisteredIntakeTenants
+
+    tenants: IntakeTenants = RegisteredIntakeTenants(_environment(settings), registry, SystemClock.monotonic)
+    return port(settings, "tenants", tenants)
+
+
+def _environment(settings: Config) -> EnvironmentTenants:
+    return EnvironmentTenants(tuple(senders_of(settings["WHATSAPP_PHONE_NUMBER_ID"])))
 
 
 def build_clock(settings: Config) -> Clock:

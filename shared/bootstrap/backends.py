@@ -1,16 +1,22 @@
 """The whole store and the queue, for the internal service and the command line. intake_store.py has the webhook's."""
 
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from shared.bootstrap.adapters import port, queue_settings, with_readable_file
 from shared.config import Config
 from shared.pipeline.clock import SystemClock
 from shared.pipeline.ports import Queue, Store
+from shared.pipeline.registry import Registry
 
 
-def build_store(settings: Config) -> Store:
+class RegistryStore(Store, Registry, Protocol):
+    """A store that keeps the registry too, as each does."""
+
+
+def build_store(settings: Config) -> RegistryStore:
     """The store that STORE names."""
-    makers: Mapping[str, Callable[[Config], Store]] = {
+    makers: Mapping[str, Callable[[Config], RegistryStore]] = {
         "sqlite": sqlite_store,
         "firestore": firestore_store,
         "redis": redis_store,
@@ -18,14 +24,19 @@ def build_store(settings: Config) -> Store:
     return port(settings, "store", makers[settings["STORE"]](settings))
 
 
-def sqlite_store(settings: Config) -> Store:
+def build_registry(settings: Config, store: RegistryStore) -> Registry:
+    """The registry in this store."""
+    return port(settings, "registry", store)
+
+
+def sqlite_store(settings: Config) -> RegistryStore:
     """A store in one file. Raises ConfigError."""
     from shared.stores.sqlite.store import SqliteStore
 
     return with_readable_file(SqliteStore(settings["SQLITE_PATH"], settings.limits, SystemClock().now))
 
 
-def firestore_store(settings: Config) -> Store:
+def firestore_store(settings: Config) -> RegistryStore:
     """A store in a Firestore database."""
     from shared.stores.firestore.store import FirestoreStore
 
@@ -36,7 +47,7 @@ def firestore_store(settings: Config) -> Store:
     )
 
 
-def redis_store(settings: Config) -> Store:
+def redis_store(settings: Config) -> RegistryStore:
     """A store in a Redis database."""
     from shared.stores.redis.store import RedisStore
 

@@ -30,7 +30,6 @@ class ChannelMaker:
 
 def _meta_sending(settings: Config) -> Channel:
     return MetaChannel(
-        credentials={settings["WHATSAPP_PHONE_NUMBER_ID"]: settings["WHATSAPP_ACCESS_TOKEN"]},
         base_url=settings["WHATSAPP_API_BASE_URL"],
         version=settings["WHATSAPP_API_VERSION"],
         post=settings.limits.post,

@@ -1,26 +1,31 @@
 """The internal service, built from its settings."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
 from shared import config, logs
-from shared.bootstrap.adapters import Shutdown, build_clock, build_tenants, port
-from shared.bootstrap.backends import build_queue, build_store
+from shared.bootstrap.adapters import Shutdown, build_clock, build_tenants
+from shared.bootstrap.backends import build_queue, build_registry, build_store
 from shared.bootstrap.channels import sending
+from shared.bootstrap.handlers import build_handler, maker_of_handlers
+from shared.bootstrap.secrets import build_credentials, build_secret_cache
 from shared.config import Config
-from shared.handlers.loader import HandlerNotFound, TeamFunction, load_handler
+from shared.handlers.hung_threads import HungThreads
+from shared.handlers.loader import HandlerNotFound, load_handler
 from shared.handlers.runner import HandlerRunner
-from shared.net.egress_policy import ANYWHERE
 from shared.pipeline.backend_marks import BackendMarks
-from shared.pipeline.clock import SystemClock
 from shared.pipeline.dispatch import TaskDispatch
+from shared.pipeline.drain import Drain
+from shared.pipeline.handler_places import HandlerPlaces
 from shared.pipeline.ports import Queue, Store
 from shared.pipeline.process_inbound import ProcessInbound
 from shared.pipeline.process_outbound import ProcessOutbound
+from shared.pipeline.reconnects import Reconnects
 from shared.pipeline.sender_health import Senders
 from shared.pipeline.sweep import Sweep
+from shared.pipeline.tenant_handlers import TenantCode, TenantHandlers
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,7 @@ class Internal:
     process_inbound: ProcessInbound
     process_outbound: ProcessOutbound
     sweep: Sweep
+    drain: Drain
     senders: Senders
     handler: HandlerRunner
     store: Store
@@ -52,61 +58,31 @@ def build_internal(environ: Mapping[str, str]) -> Internal:
         raise config.ConfigError([*error.faults, *_faults_of_handler(environ)]) from None
     logs.configure(settings["LOG_LEVEL"])
     limits, clock, shutdown = settings.limits, build_clock(settings), Shutdown()
-    handler = port(settings, "handler", _handler(settings, shutdown))
+    hung = HungThreads(settings["THREADS"])
+    handler = build_handler(settings, hung, shutdown)
     store, queue = build_store(settings), build_queue(settings)
     channels = sending(settings)
-    dispatch = TaskDispatch(queue, clock, limits, channels)
-    tenants = build_tenants(settings)
-    backend = BackendMarks(handler.backend, store, limits, clock)
-    senders = Senders(tenants, store, channels, limits, clock, handler.backend)
+    tenants = build_tenants(settings, build_registry(settings, store))
+    dispatch = TaskDispatch(queue, clock, limits, channels, tenants)
+    secrets = build_secret_cache(settings)
+    credentials = build_credentials(settings, secrets)
+    senders = Senders(tenants, credentials, store, channels, limits, clock, handler.backend)
+    reconnects = Reconnects(tenants, credentials, store, channels, dispatch, clock)
+    deployment = TenantCode(handler, BackendMarks(handler.backend, store, limits, clock))
+    make = maker_of_handlers(settings, hung, shutdown, store, clock)
+    handlers = TenantHandlers(deployment, tenants, secrets.value, make, settings["HANDLER_KINDS"])
+    places = HandlerPlaces(settings["THREADS"], hung.of)
     return Internal(
         config=settings,
-        process_inbound=ProcessInbound(store, tenants, channels, handler, backend, dispatch, limits, clock, shutdown),
-        process_outbound=ProcessOutbound(store, channels, dispatch, limits, clock, shutdown),
-        sweep=Sweep(store, senders, dispatch, limits, clock),
+        process_inbound=ProcessInbound(store, tenants, channels, handlers, places, dispatch, limits, clock, shutdown),
+        process_outbound=ProcessOutbound(store, tenants, credentials, channels, dispatch, limits, clock, shutdown),
+        sweep=Sweep(store, senders, reconnects, dispatch, limits, clock),
+        drain=Drain(store, tenants, channels, dispatch, limits),
         senders=senders,
         handler=handler,
         store=store,
         queue=queue,
         shutdown=shutdown,
-    )
-
-
-def _handler(settings: Config, stopping: Callable[[], bool]) -> HandlerRunner:
-    """The team's code, in this process or behind HANDLER_URL."""
-    limits, threads, all_or_nothing = settings.limits, settings["THREADS"], settings["PLAN_ALL_OR_NOTHING"]
-    if settings.get("HANDLER_URL"):
-        from shared.handlers.url import GRACE, Backend
-
-        backend = Backend(
-            settings["HANDLER_URL"],
-            secrets=settings["HANDLER_URL_SECRET"],
-            timeout=limits.handler_timeout,
-            connect=limits.post.connect,
-            connections=threads,
-            max_replies=limits.max_replies,
-            now=SystemClock().now,
-            kinds=settings["HANDLER_KINDS"],
-            reach=ANYWHERE,
-        )
-        return HandlerRunner(
-            backend,
-            timeout=limits.handler_timeout + GRACE,
-            threads=threads,
-            stopping=stopping,
-            all_or_nothing=all_or_nothing,
-        )
-    try:
-        function = TeamFunction(load_handler(settings["HANDLER"]), limits.max_replies)
-    except HandlerNotFound as error:
-        raise config.ConfigError([str(error)]) from error
-    return HandlerRunner(
-        function,
-        timeout=limits.handler_timeout,
-        threads=threads,
-        stopping=stopping,
-        all_or_nothing=all_or_nothing,
-        show_traceback=settings["HANDLER_TRACEBACK"],
     )
 
 

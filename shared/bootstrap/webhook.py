@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from shared import config, logs
-from shared.bootstrap.adapters import build_clock, build_tenants, port, queue_settings
-from shared.bootstrap.intake_store import build_intake_store
+from shared.bootstrap.adapters import build_clock, build_intake_tenants, port, queue_settings
+from shared.bootstrap.intake_store import build_intake_registry, build_intake_store
 from shared.bootstrap.receiving import receiving
 from shared.config import Config
 from shared.net.google_token import GoogleToken
@@ -60,7 +60,7 @@ def build_webhook(environ: Mapping[str, str]) -> Webhook:
     accept = Accept(
         store=store,
         queue=queue,
-        tenants=build_tenants(settings),
+        tenants=build_intake_tenants(settings, build_intake_registry(settings, store)),
         channels=channels,
         limits=settings.limits,
         clock=clock,

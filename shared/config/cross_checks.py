@@ -10,6 +10,7 @@ def faults_together(environ: Mapping[str, str], values: Mapping[str, Any]) -> li
     queue = values.get("INBOUND_TASK_QUEUE_NAME")
     if queue and queue == values.get("OUTBOUND_TASK_QUEUE_NAME"):
         faults.append("OUTBOUND_TASK_QUEUE_NAME must differ from INBOUND_TASK_QUEUE_NAME: each queue has its own rate.")
+    faults += _names_of_two_queues(values)
     if values.get("STORE") == "redis" and not environ.get("REDIS_URL", "").strip():
         faults.append("REDIS_URL is missing: STORE=redis needs the address of its server, like redis://10.0.0.3:6379.")
     if values.get("TRUST_CLOUD_RUN_IAM") and not environ.get("K_SERVICE"):
@@ -19,6 +20,24 @@ def faults_together(environ: Mapping[str, str], values: Mapping[str, Any]) -> li
         )
     if "REDIS_CA_CERTS" in values and str(values.get("REDIS_URL", "")).startswith("redis:"):
         faults.append("REDIS_CA_CERTS is set, but REDIS_URL does not use TLS: REDIS_URL must begin with rediss://.")
+    return faults
+
+
+def _names_of_two_queues(values: Mapping[str, Any]) -> list[str]:
+    """Errors if two queues, of which at least one is numbered or the drains', have the same name."""
+    count = values.get("TENANT_QUEUES", 0)
+    named = {name: {values[name]} for name in ("INBOUND_TASK_QUEUE_NAME", "OUTBOUND_TASK_QUEUE_NAME") if name in values}
+    faults = []
+    for name in ("DRAIN_TASK_QUEUE_NAME", "INBOUND_TENANT_QUEUE_PATTERN", "TENANT_QUEUE_PATTERN"):
+        if name not in values:
+            continue
+        made = {values[name].format(n=number) for number in range(count)} if "PATTERN" in name else {values[name]}
+        faults += [
+            f"{name} must name no queue that {other} names: each queue has its own rate and leads to one path."
+            for other, names in named.items()
+            if made & names
+        ]
+        named[name] = made
     return faults
 
 

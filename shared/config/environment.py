@@ -74,7 +74,7 @@ def load(environ: Mapping[str, str], service: str, only: Collection[str] | None 
     for setting in SETTINGS:
         is_asked = only is None or setting.name in only
         if is_asked and service in setting.services and setting.name != "APP_ENV":
-            fault = _read(setting, environ, app_env, values)
+            fault = _read(setting, environ, service, app_env, values)
             if fault:
                 faults.append(fault)
     faults += faults_together(environ, values)
@@ -88,7 +88,9 @@ def load(environ: Mapping[str, str], service: str, only: Collection[str] | None 
     return Config(service, values)
 
 
-def _read(setting: Setting, environ: Mapping[str, str], app_env: str, values: dict[str, Any]) -> str | None:
+def _read(
+    setting: Setting, environ: Mapping[str, str], service: str, app_env: str, values: dict[str, Any]
+) -> str | None:
     """Store one value in `values`, or return what is wrong with it."""
     raw = environ.get(setting.name, "").strip()  # a secret in a file ends with a line break
     deployed = app_env in DEPLOYED
@@ -99,8 +101,8 @@ def _read(setting: Setting, environ: Mapping[str, str], app_env: str, values: di
     if not raw:
         raw = ("" if deployed else _local_default(setting)) or setting.always or ""
     if not raw:
-        required = not setting.optional and not (deployed and setting.only_local)
-        return f"{setting.name} is missing: {setting.meaning}." if required else None
+        is_free = setting.optional or service in setting.optional_for or (deployed and setting.only_local)
+        return None if is_free else f"{setting.name} is missing: {setting.meaning}."
     try:
         values[setting.name] = setting.parse(raw)
     except BadValue as fault:

@@ -33,6 +33,16 @@ account = shaped(
     "must be an e-mail address like name@project.iam.gserviceaccount.com",
 )
 queue = shaped(r"[A-Za-z0-9-]{1,100}", "must be a queue name: 1 to 100 letters, digits and hyphens")
+LONGEST_QUEUE = 100
+HIGHEST_NUMBER = 999
+
+
+def queue_pattern(value: str) -> str:
+    """The names of numbered queues: `value.format(n=number)`."""
+    is_pattern = re.fullmatch(r"[A-Za-z0-9-]*\{n(:0[1-9]d)?\}[A-Za-z0-9-]*", value)
+    if not is_pattern or len(value.format(n=HIGHEST_NUMBER)) > LONGEST_QUEUE:
+        raise BadValue("must have {n} or {n:03d} once, and else be a queue name: letters, digits and hyphens")
+    return value
 
 
 def printable(value: str) -> str:

@@ -21,6 +21,7 @@ from shared.config.parsers import (
     number,
     printable,
     queue,
+    queue_pattern,
     redis_url,
     shaped,
     url,
@@ -46,6 +47,8 @@ LOCAL_SECRETS: Mapping[str, str] = {
     "INTERNAL_TASK_TOKEN": "local-internal-token",
 }
 """Publicly known secrets for one machine: refused anywhere else."""
+MOST_TENANT_QUEUES = 480
+"""Pairs. Cloud Tasks allows 1,000 queues in a region (https://cloud.google.com/tasks/docs/quotas, 2026-11)."""
 LEAST_DOUBT_WINDOW = timedelta(seconds=120)
 """process_outbound ends itself 90 s after it began; the window must outlive it."""
 
@@ -55,7 +58,8 @@ class Setting:
     """One environment variable: who reads it, how it is parsed, and what it means.
 
     `local` is the default on one machine, `always` the default everywhere. With neither it is required, unless
-    `optional`. In staging and prod, `https` requires an https address, and `only_local` settings are refused.
+    `optional`, or for those in `optional_for`. In staging and prod, `https` requires an https address, and `only_local`
+    settings are refused.
     """
 
     name: str
@@ -68,6 +72,7 @@ class Setting:
     secret: bool = False
     https: bool = False
     only_local: bool = False
+    optional_for: tuple[str, ...] = ()
 
 
 def _second(count: float) -> timedelta:
@@ -115,11 +120,19 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "META_APP_SECRET",
-        (WEBHOOK,),
+        (WEBHOOK, CLI),
         list_of(printable),
         "list; the app secret that Meta signs webhooks with",
         local="",
         secret=True,
+        optional_for=(CLI,),
+    ),
+    Setting(
+        "META_APP_ID",
+        (CLI,),
+        shaped(r"[0-9]{1,32}", "must be an app ID: 1 to 32 digits"),
+        "the ID of the Meta app; with META_APP_SECRET, pombo senders checks what an access token may do",
+        optional=True,
     ),
     Setting(
         "META_VERIFY_TOKEN",
@@ -153,15 +166,16 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "WHATSAPP_API_BASE_URL",
-        (INTERNAL,),
+        (INTERNAL, CLI),
         url,
         "the base URL of the Graph API",
         local="http://127.0.0.1:8082",
         https=True,
+        optional_for=(CLI,),
     ),
     Setting(
         "WHATSAPP_API_VERSION",
-        (INTERNAL,),
+        (INTERNAL, CLI),
         shaped(r"v[0-9]{1,3}\.[0-9]{1,3}", "must be a version like v25.0"),
         "the version of the Graph API",
         always="v25.0",
@@ -206,6 +220,14 @@ SETTINGS: tuple[Setting, ...] = (
         only_local=True,
     ),
     Setting(
+        "SECRET_MANAGER_EMULATOR_HOST",
+        (INTERNAL, CLI),
+        host_and_port,
+        "host:port of a local Secret Manager for tenants' access tokens, instead of the file in the data directory",
+        optional=True,
+        only_local=True,
+    ),
+    Setting(
         "CLOUD_TASKS_LOCATION",
         BOTH,
         shaped(r"[a-z0-9-]{1,63}", "must be a region like europe-west1"),
@@ -222,6 +244,34 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("INBOUND_TASK_QUEUE_NAME", BOTH, queue, "the name of the queue for events", local="inbound"),
     Setting("OUTBOUND_TASK_QUEUE_NAME", BOTH, queue, "the name of the queue for messages", local="outbound"),
+    Setting(
+        "TENANT_QUEUES",
+        ALL,
+        whole(0, MOST_TENANT_QUEUES),
+        "how many numbered pairs of queues there are; a tenant of another number uses the shared queues",
+        always="20",
+    ),
+    Setting(
+        "INBOUND_TENANT_QUEUE_PATTERN",
+        ALL,
+        queue_pattern,
+        "the names of the numbered queues for events, with {n} or {n:03d} for the number",
+        always="inbound-t{n:03d}",
+    ),
+    Setting(
+        "TENANT_QUEUE_PATTERN",
+        ALL,
+        queue_pattern,
+        "the names of the numbered queues for messages, with {n} or {n:03d} for the number",
+        always="outbound-t{n:03d}",
+    ),
+    Setting(
+        "DRAIN_TASK_QUEUE_NAME",
+        BOTH,
+        queue,
+        "the name of the queue that wakes a sender's waiting messages",
+        always="drain",
+    ),
     Setting(
         "INTERNAL_TASK_BASE_URL",
         BOTH,
@@ -397,6 +447,7 @@ QUEUE_SETTINGS = frozenset(
     _LIMIT_SETTINGS
     | {"GOOGLE_CLOUD_PROJECT", "CLOUD_TASKS_LOCATION", "CLOUD_TASKS_EMULATOR_HOST", "INBOUND_TASK_QUEUE_NAME"}
     | {"OUTBOUND_TASK_QUEUE_NAME", "INTERNAL_TASK_BASE_URL", "INTERNAL_TASK_TOKEN", "TASKS_SERVICE_ACCOUNT"}
+    | {"TENANT_QUEUES", "TENANT_QUEUE_PATTERN", "INBOUND_TENANT_QUEUE_PATTERN", "DRAIN_TASK_QUEUE_NAME"}
     | {"HANDLER_TIMEOUT"}
 )
 """What a command needs to reach the store or the queue; a fault in another setting does not stop it."""

@@ -19,7 +19,8 @@ from shared.domain.listings import Listing, is_untried
 from shared.domain.record import Delivery
 from shared.domain.tasks import own_task
 from shared.pipeline.clock import Clock
-from shared.pipeline.ports import Cursor, Page, Queue, Store
+from shared.pipeline.dispatch import pair_of
+from shared.pipeline.ports import Cursor, Page, Queue, Store, Tenants
 
 PAGE = 100
 PATIENCE_SECONDS = 3.0
@@ -91,12 +92,15 @@ class Replay:
 
     store: Store
     queue: Queue
+    tenants: Tenants
     limits: Limits
     clock: Clock
     may_double: bool = False
 
     def __call__(self, key: str) -> Decision:
-        """Raises StoreUnavailable or QueueUnavailable; the replay may still have happened, and may be repeated."""
+        """Raises StoreUnavailable, QueueUnavailable or RegistryUnavailable; the replay may still have happened, and may
+        be repeated.
+        """
         now = self.clock.now()
         try:
             step, before = _decide(
@@ -115,8 +119,8 @@ class Replay:
         return Decision(Done.REPLAYED if isinstance(step.next, Ensure) else Done.DONE)
 
     def ensure(self, record: Delivery) -> None:
-        """Ensure a replayed record's task, idempotently. Raises QueueUnavailable."""
-        _patiently(self.clock, lambda: self.queue.ensure(*own_task(record)))
+        """Ensure a replayed record's task, idempotently. Raises QueueUnavailable and RegistryUnavailable."""
+        _patiently(self.clock, lambda: self.queue.ensure(*own_task(record, pair_of(record, self.tenants))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Lookup: finds the records for an id that an operator types, in full or by its first characters."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
@@ -9,8 +9,8 @@ from shared.domain.errors import UnknownState
 from shared.domain.identity import is_id_prefix, message_event_id
 from shared.domain.listings import Listing
 from shared.domain.record import Delivery, Kind
+from shared.domain.tenants import Sender
 from shared.operations.dead_letters import pages
-from shared.pipeline.intake import Sender
 from shared.pipeline.ports import Store
 
 MATCHES = 10
@@ -46,26 +46,24 @@ class Ambiguous(Exception):
         self.more = more
 
 
-def find(store: Store, id: str, senders: Sequence[Sender]) -> LookupResult | None:
+def find(store: Store, id: str, providers: Iterable[str], senders: Iterable[Sender]) -> LookupResult | None:
     """The records of the event that this id belongs to; None if the id is unknown. An exact id takes precedence over a
-    prefix. A provider's message id is searched for at these senders, then among events of unknown senders. Raises
-    Ambiguous.
+    prefix. A provider's message id is searched for at these providers, which takes a read for each, then at these
+    senders, a read for each of them, then among events of unknown senders. Raises Ambiguous.
     """
-    known = store.get(id) or _of_provider(store, id, senders)
+    known = store.get(id) or next(filter(None, (store.by_provider_id(provider, id) for provider in providers)), None)
     if records := store.by_correlation(known.correlation_id if known else id):
         return LookupResult(id, records)
     whole = _whole(store, id) if is_id_prefix(id) else None
     if whole is not None:
         return LookupResult(whole, _records_of(store, whole))
-    stranger = next(_of_unknown_senders(store, id), None)
-    return LookupResult(id, store.by_correlation(stranger.correlation_id)) if stranger else None
+    events = (store.get(_event_id(sender, id)) for sender in senders)
+    event = next(chain(filter(None, events), _of_unknown_senders(store, id)), None)
+    return LookupResult(id, store.by_correlation(event.correlation_id)) if event else None
 
 
-def _of_provider(store: Store, id: str, senders: Sequence[Sender]) -> Delivery | None:
-    """The event or message with this id at the provider."""
-    events = (store.get(message_event_id(sender.provider, sender.id, id)) for sender in senders)
-    messages = (store.by_provider_id(provider, id) for provider in sorted({sender.provider for sender in senders}))
-    return next((found for found in chain(events, messages) if found), None)
+def _event_id(sender: Sender, message_id: str) -> str:
+    return message_event_id(sender.provider, sender.provider_id, message_id)
 
 
 def _whole(store: Store, prefix: str) -> str | None:

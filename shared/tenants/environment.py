@@ -1,21 +1,23 @@
-"""The registry from the environment: all numbers that it names belong to tenant `default`."""
+"""The registry and the credentials from the environment: all numbers that it names belong to tenant `default`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Self
 
-from shared.pipeline.intake import Addressee, Sender, Tenant
+from shared.domain.deadline import Deadline
+from shared.domain.tenants import DEFAULT_TENANT, Sender, Tenant
+from shared.pipeline.intake import Addressee
 
-DEFAULT = Tenant("default")
+DEFAULT = Tenant(DEFAULT_TENANT)
 
 
 class EnvironmentTenants:
-    """One tenant and its senders. News of any account is also the tenant's: the provider signed it with our secret, and
-    there is no other tenant.
+    """One tenant and its senders. News of any account is also the tenant's, as far as no tenant of the registry owns
+    the account: the provider signed it with our secret.
     """
 
     def __init__(self, known: tuple[Sender, ...]) -> None:
         self._known = known
-        self._senders = frozenset((sender.provider, sender.id) for sender in known)
+        self._senders = {(sender.provider, sender.provider_id): sender for sender in known}
         self._providers = frozenset(sender.provider for sender in known)
 
     @classmethod
@@ -23,7 +25,7 @@ class EnvironmentTenants:
         """From pairs of provider and the provider's id."""
         return cls(tuple(Sender(DEFAULT.id, provider, id) for provider, id in senders))
 
-    async def owners_of(self, addressees: Sequence[Addressee]) -> Sequence[Tenant | None]:
+    async def owners_of(self, addressees: Sequence[Addressee], deadline: Deadline) -> Sequence[Tenant | None]:  # noqa: ARG002 — it makes no call
         """Each from memory."""
         return [self.owner_of(addressee) for addressee in addressees]
 
@@ -32,5 +34,33 @@ class EnvironmentTenants:
         is_ours = provider in self._providers if is_account else (provider, id) in self._senders
         return DEFAULT if is_ours else None
 
-    def senders(self, tenant: str | None = None) -> Sequence[Sender]:
-        return self._known if tenant in (None, DEFAULT.id) else ()
+    def tenant(self, id: str) -> Tenant | None:
+        return DEFAULT if id == DEFAULT.id else None
+
+    def sender(self, provider: str, provider_id: str) -> Sender | None:
+        return self._senders.get((provider, provider_id))
+
+    def senders_with(self, ids: Sequence[str]) -> Sequence[Sender]:
+        by_id = {sender.id: sender for sender in self._known}
+        return [by_id[id] for id in ids if id in by_id]
+
+    def senders_of_account(self, provider: str, account: str, tenant: str) -> Sequence[Sender]:  # noqa: ARG002 — it names no account
+        return [sender for sender in self._known if sender.provider == provider and tenant == DEFAULT.id]
+
+    def senders_of_environment(self) -> Sequence[Sender]:
+        return self._known
+
+    def are_several(self) -> bool:
+        return False
+
+
+class EnvironmentCredentials:
+    """The tokens that the environment names, by `Sender.id`. Any other sender has none."""
+
+    def __init__(self, tokens: Mapping[str, str]) -> None:
+        self._tokens = tokens
+
+    def of(self, sender: Sender) -> str:
+        return self._tokens.get(sender.id, "")
+
+    newest = of

@@ -49,6 +49,10 @@ BOTH_LOCAL: Mapping[str, Any] = {
     "CLOUD_TASKS_EMULATOR_HOST": "127.0.0.1:8083",
     "INBOUND_TASK_QUEUE_NAME": "inbound",
     "OUTBOUND_TASK_QUEUE_NAME": "outbound",
+    "TENANT_QUEUES": 20,
+    "INBOUND_TENANT_QUEUE_PATTERN": "inbound-t{n:03d}",
+    "TENANT_QUEUE_PATTERN": "outbound-t{n:03d}",
+    "DRAIN_TASK_QUEUE_NAME": "drain",
     "INTERNAL_TASK_BASE_URL": "http://127.0.0.1:8081",
     "INTERNAL_TASK_TOKEN": ("local-internal-token",),
     "DEDUPE_TTL_DAYS": 8,
@@ -133,11 +137,34 @@ def test_on_one_machine_everything_has_a_default(service: str) -> None:
     assert dict(load({}, service).values) == LOCAL[service]
 
 
-def test_the_command_line_needs_to_know_the_store_and_no_secret() -> None:
-    assert set(load({}, CLI).values) == {
-        "APP_ENV", "WHATSAPP_PHONE_NUMBER_ID", "STORE", "SQLITE_PATH", "GOOGLE_CLOUD_PROJECT", "FIRESTORE_DATABASE",
-        "DEDUPE_TTL_DAYS", "SWEEP_AFTER", "TIME_SCALE"
-    }  # fmt: skip
+OF_THE_STORE = {
+    "APP_ENV", "WHATSAPP_PHONE_NUMBER_ID", "STORE", "SQLITE_PATH", "GOOGLE_CLOUD_PROJECT", "FIRESTORE_DATABASE",
+    "DEDUPE_TTL_DAYS", "SWEEP_AFTER", "TIME_SCALE", "TENANT_QUEUES", "INBOUND_TENANT_QUEUE_PATTERN",
+    "TENANT_QUEUE_PATTERN"
+}  # fmt: skip
+"""What the command line has to know of the store."""
+
+
+def test_command_line_knows_the_store_and_the_local_meta_app() -> None:
+    of_meta = {"META_APP_SECRET", "WHATSAPP_API_BASE_URL", "WHATSAPP_API_VERSION"}
+    assert set(load({}, CLI).values) == OF_THE_STORE | of_meta
+
+
+@pytest.mark.parametrize("app_env", ["staging", "prod"])
+def test_deployments_command_line_requires_the_store_and_no_secret(app_env: str) -> None:
+    given = {name: GIVEN[name] for name in ("WHATSAPP_PHONE_NUMBER_ID", "GOOGLE_CLOUD_PROJECT", "STORE")}
+    assert faults({**given, "APP_ENV": app_env}, CLI) == []
+    assert set(load({**given, "APP_ENV": app_env}, CLI).values) == OF_THE_STORE - {"SQLITE_PATH"} | {
+        "WHATSAPP_API_VERSION"
+    }
+    assert named(faults({"APP_ENV": app_env}, CLI)) == set(given)
+
+
+def test_apps_secret_is_optional_for_the_command_line_alone() -> None:
+    assert [it.name for it in SETTINGS if it.optional_for] == ["META_APP_SECRET", "WHATSAPP_API_BASE_URL"]
+    assert {it.optional_for for it in SETTINGS} == {(), (CLI,)}
+    assert named(deployed_faults("prod", WEBHOOK, META_APP_SECRET="")) == {"META_APP_SECRET"}
+    assert named(deployed_faults("prod", INTERNAL, WHATSAPP_API_BASE_URL="")) == {"WHATSAPP_API_BASE_URL"}
 
 
 def test_an_optional_value_that_is_unset_is_none() -> None:
@@ -243,6 +270,13 @@ def test_the_secrets_of_one_machine_are_refused_in_a_project(app_env: str, servi
 )
 def test_local_only_setting_is_refused_in_a_project(app_env: str, service: str, name: str, value: str) -> None:
     assert named(deployed_faults(app_env, service, **{name: value})) == {name}
+
+
+@pytest.mark.parametrize("app_env", ["staging", "prod"])
+def test_local_secret_manager_is_refused_in_a_project(app_env: str) -> None:
+    name = "SECRET_MANAGER_EMULATOR_HOST"
+    assert named(deployed_faults(app_env, INTERNAL, **{name: "127.0.0.1:8090"})) == {name}
+    assert named(deployed_faults(app_env, CLI, **{name: "127.0.0.1:8090"})) == {name}
 
 
 @each_deployed
@@ -387,11 +421,26 @@ BAD: tuple[tuple[str, str, str], ...] = (
     (WEBHOOK, "INBOUND_TASK_QUEUE_NAME", "queues/inbound"),
     (WEBHOOK, "OUTBOUND_TASK_QUEUE_NAME", "out bound"),
     (WEBHOOK, "OUTBOUND_TASK_QUEUE_NAME", "o" * 101),
+    (WEBHOOK, "DRAIN_TASK_QUEUE_NAME", "drain/1"),
+    (WEBHOOK, "TENANT_QUEUES", "twenty"),
+    *(
+        (service, name, value)
+        for service in (WEBHOOK, INTERNAL, CLI)
+        for name in ("INBOUND_TENANT_QUEUE_PATTERN", "TENANT_QUEUE_PATTERN")
+        for value in (
+            *("tenants", "t{m}", "{n}-{n}", "t_{n}", "t{n", "t{n}}", "t{n!r}", "t{n.real}", "t{n:x}", "t{n:}", "t{}"),
+            "t{n:100d}",
+            "t" * 98 + "{n}",
+        )
+    ),
     (INTERNAL, "TASKS_SERVICE_ACCOUNT", "tasks"),
     (INTERNAL, "TASKS_SERVICE_ACCOUNT", "tasks@localhost"),
     (INTERNAL, "TASKS_SERVICE_ACCOUNT", "serviceAccount:tasks@example.com"),
     (INTERNAL, "SCHEDULER_SERVICE_ACCOUNT", "two words@example.com"),
     (INTERNAL, "SCHEDULER_SERVICE_ACCOUNT", "a@example.com,b@example.com"),
+    (CLI, "META_APP_ID", "my-app"),
+    (CLI, "META_APP_ID", "1" * 33),
+    (INTERNAL, "SECRET_MANAGER_EMULATOR_HOST", "127.0.0.1"),
     (WEBHOOK, "CLOUD_TASKS_EMULATOR_HOST", "127.0.0.1"),
     (WEBHOOK, "CLOUD_TASKS_EMULATOR_HOST", "http://127.0.0.1:8083"),
     (WEBHOOK, "CLOUD_TASKS_EMULATOR_HOST", ":8083"),
@@ -471,6 +520,32 @@ def test_one_queue_for_events_and_messages_stops_the_start(app_env: str, service
 
 def test_a_queue_named_like_the_default_of_the_other_stops_the_start() -> None:
     assert named(faults({"INBOUND_TASK_QUEUE_NAME": "outbound"})) == {"OUTBOUND_TASK_QUEUE_NAME"}
+
+
+@pytest.mark.parametrize("app_env", ["local", "prod"])
+@pytest.mark.parametrize("service", [WEBHOOK, INTERNAL])
+@pytest.mark.parametrize(
+    ("values", "wrong"),
+    [
+        ({"TENANT_QUEUE_PATTERN": "inbound-t{n:03d}"}, {"TENANT_QUEUE_PATTERN"}),
+        ({"TENANT_QUEUE_PATTERN": "a-{n}", "INBOUND_TENANT_QUEUE_PATTERN": "a-1{n}"}, {"TENANT_QUEUE_PATTERN"}),
+        ({"OUTBOUND_TASK_QUEUE_NAME": "outbound-t019"}, {"TENANT_QUEUE_PATTERN"}),
+        ({"INBOUND_TASK_QUEUE_NAME": "inbound-t000"}, {"INBOUND_TENANT_QUEUE_PATTERN"}),
+        ({"DRAIN_TASK_QUEUE_NAME": "outbound-t005"}, {"TENANT_QUEUE_PATTERN"}),
+        ({"DRAIN_TASK_QUEUE_NAME": "inbound"}, {"DRAIN_TASK_QUEUE_NAME"}),
+        ({"DRAIN_TASK_QUEUE_NAME": "outbound"}, {"DRAIN_TASK_QUEUE_NAME"}),
+    ],
+    ids=["two patterns", "two numbers", "outbound", "inbound", "drain", "drain is inbound", "drain is outbound"],
+)
+def test_two_queues_of_one_name_stop_the_start(
+    app_env: str, service: str, values: dict[str, str], wrong: set[str]
+) -> None:
+    assert named(faults({**GIVEN, "APP_ENV": app_env, **values}, service)) == wrong
+
+
+def test_a_number_beyond_the_last_pair_may_be_the_name_of_another_queue() -> None:
+    assert faults({"OUTBOUND_TASK_QUEUE_NAME": "outbound-t020"}) == []
+    assert faults({"TENANT_QUEUES": "0", "TENANT_QUEUE_PATTERN": "inbound-t{n:03d}"}) == []
 
 
 SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
@@ -586,6 +661,9 @@ def test_a_duration_is_a_number_with_or_without_a_unit(value: str, seconds: floa
         ("CLOUD_TASKS_LOCATION", "a" * 63),
         ("INBOUND_TASK_QUEUE_NAME", "Q" * 100),
         ("OUTBOUND_TASK_QUEUE_NAME", "q"),
+        ("TENANT_QUEUE_PATTERN", "{n}"),
+        ("TENANT_QUEUE_PATTERN", "Acme-{n:04d}-messages"),
+        ("INBOUND_TENANT_QUEUE_PATTERN", "t" * 97 + "{n}"),
         ("CLOUD_TASKS_EMULATOR_HOST", "localhost:1"),
         ("CLOUD_TASKS_EMULATOR_HOST", "localhost:65535"),
     ],
@@ -618,6 +696,7 @@ RANGES: Mapping[str, tuple[str, str, str, str]] = {
     "WEBHOOK_MAX_BYTES": ("1023", "1024", "67108864", "67108865"),
     "HANDLER_TIMEOUT": ("0.9s", "1s", "1700s", "1700.1s"),
     "MAX_ATTEMPTS": ("0", "1", "50", "51"),
+    "TENANT_QUEUES": ("-1", "0", "480", "481"),
     "IN_DOUBT_SECONDS": ("119", "120", "24h", "86401"),
     "MESSAGE_MAX_AGE": ("59s", "60s", "30d", "721h"),
     "DEDUPE_TTL_DAYS": ("0", "1", "365", "366"),
@@ -640,7 +719,7 @@ def test_number_is_accepted_from_its_minimum_to_its_maximum(name: str) -> None:
 def test_every_number_has_its_range_tested() -> None:
     """A number by what it takes: a plain 5 or a 500 and no word."""
     numbers = {it.name for it in SETTINGS if any(_takes(it, str(n)) for n in (5, 500, 5000)) and not _takes(it, "a-b")}
-    texts = {"SQLITE_PATH", "WHATSAPP_PHONE_NUMBER_ID"}
+    texts = {"SQLITE_PATH", "WHATSAPP_PHONE_NUMBER_ID", "META_APP_ID"}
     assert numbers - texts == set(RANGES)
 
 
@@ -956,6 +1035,8 @@ def test_page_documents_readers_defaults_and_meaning_of_every_variable() -> None
     assert rows["SWEEP_AFTER"][:3] == ["W I", "`30s`", "`600s`"]
     assert rows["REDIS_URL"][:3] == ["W I", "–", "–"]
     assert rows["CRASH_AT"][:3] == ["W I", "–", "refused"]
+    assert rows["META_APP_ID"][:3] == ["C", "–", "–"]
+    assert rows["SECRET_MANAGER_EMULATOR_HOST"][:3] == ["I", "–", "refused"]
 
 
 def test_page_lists_exactly_the_variables_required_in_staging_and_prod() -> None:

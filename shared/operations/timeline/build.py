@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shared.domain.guards import PROVIDER_DOWN, REAUTH_REQUIRED
+from shared.domain.guards import PROVIDER_DOWN, REAUTH_REQUIRED, SUSPENDED
 from shared.domain.messages import Message
 from shared.domain.record import Delivery, Kind, State
 from shared.operations.timeline import logs
@@ -178,7 +178,7 @@ def _why(record: Delivery) -> str:
 def _reply(record: Delivery, waits_for: str) -> Reply:
     """`waits_for`: what its last task waited for; the record knows only its attempts."""
     word, why = shown(record)
-    if why == "waiting" and waits_for in ("blocked", REAUTH_REQUIRED, PROVIDER_DOWN):
+    if why == "waiting" and waits_for in ("blocked", REAUTH_REQUIRED, PROVIDER_DOWN, SUSPENDED):
         why = waits_for
     return Reply(record.key, str(record.payload.get("type", "")), _text(record.payload.get("content")), word, why)
 

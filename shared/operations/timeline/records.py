@@ -12,7 +12,9 @@ from shared.domain.record import ATTEMPTS_KEPT, INVALID, Attempt, Delivery, Kind
 from shared.operations.timeline import sentences as say
 from shared.operations.timeline.sentences import Explain, clock, with_details
 
-GIVEN_BACK = frozenset({"limited", "credential_refused", "blocked", "provider_down", "backend_down", "put_back"})
+GIVEN_BACK = frozenset(
+    {"limited", "credential_refused", "credential_replaced", "blocked", "provider_down", "backend_down", "put_back"}
+)
 """Results of attempts that do not count: the next attempt has the same number."""
 
 SECOND = timedelta(seconds=1)

@@ -5,7 +5,7 @@ each is shown.
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from shared.domain.guards import REAUTH_REQUIRED
+from shared.domain.guards import CREDENTIALS_UNAVAILABLE, PACED, REAUTH_REQUIRED, SENDER_REMOVED, SUSPENDED
 from shared.domain.record import Delivery
 
 Explain = Callable[[str, int, str], str | None]
@@ -41,6 +41,7 @@ TRIES: Mapping[str, str] = {
     "retry": "WhatsApp did not accept it this time.",
     "limited": "WhatsApp reports that a limit is reached. This attempt does not count.",
     "credential_refused": "WhatsApp rejected the access token. Messages wait. Reconnect the number to send them.",
+    "credential_replaced": "WhatsApp rejected an access token that was just replaced. This attempt does not count.",
     "blocked": "WhatsApp has blocked the business number for now.",
     "refused": "WhatsApp rejected it permanently.",
 }
@@ -50,7 +51,16 @@ NUMBERED = frozenset({"handler_failed", "lost", "retry"})
 """Verdicts whose attempt number is shown: the attempt counts and is not the last."""
 
 RETRIED = frozenset(
-    {"handler_failed", "backend_down", "provider_down", "retry", "limited", "credential_refused", "blocked"}
+    {
+        "handler_failed",
+        "backend_down",
+        "provider_down",
+        "retry",
+        "limited",
+        "credential_refused",
+        "credential_replaced",
+        "blocked",
+    }
 )
 """After these Pombo retries, unless the record is final."""
 
@@ -94,6 +104,19 @@ WAITS: Mapping[str, tuple[str, str]] = {
         "Waiting for the number to be reconnected: WhatsApp rejects its access token",
         "Waited for the number to be reconnected",
     ),
+    SUSPENDED: (
+        "Waiting: the tenant is suspended; `pombo tenants resume` resumes it",
+        "Waited while the tenant was suspended",
+    ),
+    SENDER_REMOVED: (
+        "Waiting: its business number was removed or belongs to another tenant; `pombo senders add` adds it again",
+        "Waited while its business number was missing",
+    ),
+    CREDENTIALS_UNAVAILABLE: (
+        "Waiting: a secret that it needs is missing or cannot be read",
+        "Waited for a secret that was missing or could not be read",
+    ),
+    PACED: ("Waiting for its turn in the number's pace", "Waited for its turn in the number's pace"),
     "provider_down": (
         "Waiting: WhatsApp is down or unreachable",
         "Waited while WhatsApp was down or unreachable",
@@ -109,6 +132,10 @@ WAITS: Mapping[str, tuple[str, str]] = {
     "backend_probe": (
         "Waiting for a probe of the handler's backend: its response to an earlier event was lost",
         "Waited for a probe of the handler's backend: its response to an earlier event was lost",
+    ),
+    "busy": (
+        "Waiting: the handler is busy with other messages of this tenant",
+        "Waited while the handler was busy with other messages of this tenant",
     ),
     "in_doubt": ("Waiting for a delivery receipt", "Waited for a delivery receipt"),
     "": ("Waiting for the next attempt", "Waited for the next attempt"),

@@ -1,0 +1,80 @@
+"""The registry checks of doctor: whether the counts of the pairs of queues are right, and which senders cannot send."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from cli.doctor.checks import StoreFailed, Wrong
+from shared.domain.errors import StoreUnavailable, UnknownState
+from shared.domain.tenants import Sender
+from shared.operations.registry import queue_use, values_of
+from shared.operations.senders import auth_of, troubled
+from shared.pipeline.ports import Store
+from shared.pipeline.registry import EntryKind, Registry
+
+SHOWN = 5
+"""Senders in trouble that are named; `pombo senders list` shows all."""
+
+T = TypeVar("T")
+
+
+def registry(registry: Registry, pairs: int) -> str:
+    """Count the tenants of each pair of queues again."""
+    tenants = _of_registry(lambda: list(values_of(registry, EntryKind.TENANT, None)))
+    senders = _of_registry(lambda: sum(1 for _ in values_of(registry, EntryKind.SENDER, None)))
+    use = _of_registry(lambda: queue_use(registry))
+    if None in tenants:
+        raise Wrong(f"A newer version of Pombo wrote {tenants.count(None):,} tenants; this version cannot read them.")
+    counted = Counter(tenant.queue for tenant in tenants if tenant.queue is not None)
+    active = sum(not tenant.suspended for tenant in tenants)
+    if (counted, active) != (use.tenants, use.active):
+        raise Wrong(
+            "The counts of the pairs of queues differ from their tenants. If nobody changed a tenant just now, new "
+            "tenants may share a pair that is not the emptiest."
+        )
+    beyond = sum(count for pair, count in counted.items() if pair >= pairs)
+    if beyond:
+        raise Wrong(
+            f"{_many(beyond, 'tenant')} of {len(tenants):,} have a pair of queues beyond TENANT_QUEUES ({pairs}), so "
+            "they use the shared queues: raise it, here as in the services."
+        )
+    busiest = f", at most {max(counted.values()):,} on one of {pairs} pairs of queues" if counted else ""
+    return f"{_many(len(tenants), 'tenant')} beside default ({active:,} active), {_many(senders, 'sender')}{busiest}."
+
+
+def senders(store: Store, registry: Registry, environment: Sequence[Sender]) -> str:
+    """Name the senders that cannot send, as far as past answers tell."""
+    known = {sender.id: sender for sender in environment}
+    known |= {
+        sender.id: sender
+        for sender in _of_registry(lambda: list(values_of(registry, EntryKind.SENDER, None)))
+        if sender is not None
+    }
+    found = [known[id] for id in _of_registry(lambda: list(troubled(store))) if id in known]
+    said = [said for sender in found if (said := _trouble(store, sender))]
+    if said:
+        more = f" and {len(said) - SHOWN:,} more" if len(said) > SHOWN else ""
+        raise Wrong(
+            f"{_many(len(said), 'sender')} cannot send: {'; '.join(said[:SHOWN])}{more}. See pombo senders list, and "
+            "reconnect them with pombo senders reconnect."
+        )
+    return f"Nothing is known against {_many(len(known), 'sender')}."
+
+
+def _trouble(store: Store, sender: Sender) -> str | None:
+    """None if its marks hold nothing that counts, as the refusal of a credential that was replaced."""
+    auth = auth_of(_of_registry(lambda: store.marks(sender.id)))
+    return f"{sender.id[:8]} of {sender.tenant} is {auth}" if auth.state != "connected" else None
+
+
+def _of_registry(call: Callable[[], T]) -> T:
+    try:
+        return call()
+    except StoreUnavailable as error:
+        raise StoreFailed(f"Cannot be checked without the store: {error.sentence}") from error
+    except UnknownState as error:
+        raise Wrong(error.sentence) from error
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

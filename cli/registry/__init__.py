@@ -1,0 +1,1 @@
+"""pombo tenants, senders and keys: the registry on the command line."""

@@ -1,0 +1,46 @@
+"""Drains: what a command does so that waiting messages are sent at once, and not with their next hop."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
+
+from cli.dead.decision_context import deciding
+from cli.registry.context import hint
+from shared.bootstrap.backends import build_queue
+from shared.domain.drains import DrainTask
+from shared.domain.errors import QueueUnavailable
+from shared.operations.connect import StartDrain
+from shared.pipeline.clock import SystemClock
+
+QUEUE_AWAY = "The queue cannot be reached, so its waiting messages go within 10 minutes."
+"""A waiting message looks again by itself."""
+
+KNOWN_EVERYWHERE = timedelta(seconds=6)
+"""Every service uses a change of the registry within 5 s: a message that is woken sooner would wait again."""
+
+
+def drain_of(data_dir: Path) -> StartDrain:
+    """What starts to send the waiting messages of one sender. Raises QueueUnavailable."""
+    return lambda sender: _start([sender], data_dir)
+
+
+def start_drains(senders: Iterable[str], data_dir: Path) -> None:
+    """Send what waits of these senders (`Sender.id`). They may send by now, so a queue that takes no task costs their
+    messages only some minutes, and is only reported.
+    """
+    try:
+        _start(senders, data_dir)
+    except QueueUnavailable:
+        hint(QUEUE_AWAY)
+
+
+def _start(senders: Iterable[str], data_dir: Path) -> None:
+    """The drains run once every service knows that the senders may send. Raises QueueUnavailable."""
+    decision = deciding(data_dir, needs_queue=True)
+    if not decision.running.runs:
+        hint("No Pombo is running here: waiting messages are sent when one starts.")
+        return
+    clock, queue = SystemClock(), build_queue(decision.settings)
+    since = clock.now() + KNOWN_EVERYWHERE
+    for sender in senders:
+        queue.ensure_drain(DrainTask(sender, since, clock.token()))

@@ -1,0 +1,193 @@
+"""Changes of the registry: the numbers of tenants, and the accounts at a provider that hold them.
+
+A provider's id belongs to one sender, and an account to one tenant: the first that claims it, until it is removed.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
+
+from shared.domain.identity import is_id_prefix, pace_id, sender_id
+from shared.domain.listings import Listing
+from shared.domain.marks import Marks
+from shared.domain.record import Delivery
+from shared.domain.tenants import Sender
+from shared.operations.dead_letters import PAGE, pages
+from shared.operations.registry import Decided, Invalid, NotFound, Taken, commit, tenant_entry
+from shared.pipeline.clock import Clock
+from shared.pipeline.ports import Store
+from shared.pipeline.registry import Entry, EntryKind, EntryWrite, Registry
+from shared.tenants.entries import (
+    Account,
+    account_name,
+    deletion,
+    read_account,
+    read_sender,
+    sender_name,
+    unchanged,
+    write_account,
+    write_sender,
+)
+
+NO_SUCH_NUMBER = "The provider knows no such number for this account."
+"""What a tenant is told of a number or an account that another one has: the same as of one that does not exist."""
+
+
+def as_a_tenant_may_read(error: Taken) -> NotFound:  # noqa: ARG001 - whatever it says
+    """The refusal for whoever is not an operator."""
+    return NotFound(NO_SUCH_NUMBER)
+
+
+def add_sender(registry: Registry, clock: Clock, environment: Sequence[Sender], sender: Sender) -> Sender:
+    """Give a number to a tenant, with the account that holds it, if that is known. `environment`: the senders that the
+    environment names. Raises Refused and StoreUnavailable. Taken also if the tenant has the number already.
+    """
+    if not sender.provider_id:
+        raise Invalid("id", "A sender needs the id that its provider gave it.")
+
+    def decide() -> Decided[Sender]:
+        tenant, holder = check_free(registry, environment, sender)
+        added = replace(sender, created_at=clock.now())
+        # The tenant's entry too: its removal must not come between.
+        writes = [unchanged(tenant), write_sender(added, None)]
+        return [*writes, _held(added, holder)] if sender.account else writes, added
+
+    return commit(registry, clock, decide)
+
+
+def check_free(registry: Registry, environment: Sequence[Sender], sender: Sender) -> tuple[Entry, Entry | None]:
+    """The entries of the tenant that claims the number, and of the account if it has one. Raises Taken if the number or
+    the account belongs to somebody, else as `add_sender`.
+    """
+    if sender.id in (ours.id for ours in environment):
+        raise Taken("This number is the environment's: it belongs to tenant default.")
+    tenant = tenant_entry(registry, sender.tenant)
+    found, holder = registry.entries([sender_name(sender.id), account_name(sender.provider, sender.account)])
+    if found is not None:
+        raise Taken(f"This number belongs to tenant {found.tenant} already.")
+    if holder is not None and holder.tenant != sender.tenant:
+        raise Taken(f"This account belongs to tenant {holder.tenant} already.")
+    return tenant, holder
+
+
+def _held(sender: Sender, holder: Entry | None) -> EntryWrite:
+    """The write of the account that now holds the sender too."""
+    account = read_account(holder) if holder else Account(sender.provider, sender.account, sender.tenant)
+    return write_account(replace(account, senders=(*account.senders, sender.id)), holder)
+
+
+def find_sender(registry: Registry, id: str, providers: Iterable[str] = ()) -> Sender:
+    """The sender with this id, given in full or by its first 8 characters, or with this id at one of the providers.
+    Raises NotFound, also if several ids begin with it, UnknownState and StoreUnavailable.
+    """
+    names = [sender_name(one) for one in (id, *(sender_id(provider, id) for provider in providers))]
+    exact = [entry for entry in registry.entries(names) if entry]
+    following = registry.entry_page(EntryKind.SENDER, None, id, 2) if is_id_prefix(id) and not exact else ()
+    found = exact or [entry for entry in following if entry.name.id.startswith(id)]
+    if not found:
+        raise NotFound("There is no such sender: pombo senders list shows their ids.")
+    if len(found) > 1:
+        raise NotFound("Several ids of senders begin with this; give more characters.")
+    return read_sender(found[0])
+
+
+def set_sender(registry: Registry, clock: Clock, id: str, change: Callable[[Sender], Sender]) -> Sender:
+    """Change a sender's display, credential, order or pace. `id` is `Sender.id`. `change` may run several times. Raises
+    NotFound, UnknownState and StoreUnavailable.
+    """
+
+    def decide() -> Decided[Sender]:
+        found = registry.entries([sender_name(id)])[0]
+        if found is None:
+            raise NotFound("There is no such sender.")
+        before = read_sender(found)
+        asked = change(before)
+        after = replace(before, display=asked.display, credential=asked.credential, order=asked.order, pace=asked.pace)
+        return [write_sender(after, found)] if after != before else [], after
+
+    return commit(registry, clock, decide)
+
+
+def remove_sender(registry: Registry, store: Store, clock: Clock, id: str) -> Sender:
+    """Delete a sender, and what past answers said about it: the number is free for any tenant. Messages of it that wait
+    are not sent. `id` is `Sender.id`. Raises NotFound, UnknownState and StoreUnavailable.
+    """
+
+    def decide() -> Decided[Sender]:
+        found = registry.entries([sender_name(id)])[0]
+        if found is None:
+            raise NotFound("There is no such sender.")
+        sender = read_sender(found)
+        return [deletion(found), *_without(registry, sender)], sender
+
+    sender = commit(registry, clock, decide)
+    for marks in (sender.id, pace_id(sender.provider, sender.provider_id)):
+        store.change_marks(marks, _nothing_known)
+    return sender
+
+
+def _without(registry: Registry, sender: Sender) -> list[EntryWrite]:
+    """The write of the account that no longer holds the sender; an account without senders belongs to nobody."""
+    holder = registry.entries([account_name(sender.provider, sender.account)])[0]
+    if holder is None or holder.tenant != sender.tenant:
+        return []
+    account = read_account(holder)
+    left = tuple(id for id in account.senders if id != sender.id)
+    return [write_account(replace(account, senders=left), holder)] if left else [deletion(holder)]
+
+
+def _nothing_known(marks: Marks) -> Marks:
+    return replace(marks, **{mark.name: None for mark in fields(marks) if mark.name != "version"})
+
+
+# ---- what is known of a sender
+
+
+@dataclass(frozen=True, slots=True)
+class Auth:
+    """Whether a sender can send, as past answers tell: connected, needs_reauth, blocked or disconnected. `code` is the
+    provider's code or word for it.
+    """
+
+    state: str
+    code: int | str | None = None
+    since: datetime | None = None
+
+    def __str__(self) -> str:
+        """Its state, with the provider's code or word in brackets."""
+        code = f"code {self.code}" if isinstance(self.code, int) else self.code
+        return f"{self.state} ({code})" if code else self.state
+
+
+def auth_of(marks: Marks) -> Auth:
+    """A refusal counts while its credential is the last one that was used. When a block began is not known."""
+    if marks.disconnected:
+        return Auth("disconnected", marks.disconnected.event, marks.disconnected.since)
+    refused, used = marks.refused, marks.credential
+    if refused and (used is None or used.fingerprint == refused.fingerprint):
+        return Auth("needs_reauth", refused.code, refused.since)
+    if marks.block:
+        return Auth("blocked", marks.block.code)
+    return (
+        Auth("blocked", marks.receipt_block.code, marks.receipt_block.at) if marks.receipt_block else Auth("connected")
+    )
+
+
+def troubled(store: Store) -> Iterator[str]:
+    """The ids of all senders, and of numbers that are no sender any more, whose marks say more than connected. Raises
+    StoreUnavailable.
+    """
+    after: str | None = None
+    while page := store.troubled(after, PAGE):
+        yield from page
+        after = page[-1]
+
+
+def came_before(store: Store, sender: Sender) -> Iterator[Delivery]:
+    """The events for this number that were dropped because no tenant owned it; an operator may replay them. Without
+    their payloads. Raises StoreUnavailable.
+    """
+    for page in pages(store, Listing.UNKNOWN_SENDER, None):
+        for record in page.records:
+            if (record.provider, record.sender) == (sender.provider, sender.provider_id):
+                yield record

@@ -1,0 +1,115 @@
+"""Tenants of the environment and of the registry, for the internal service and the command line.
+
+The environment comes first and needs no read, so a deployment with one number never waits for the registry. Only news
+of an account is looked up there first: the environment names no account, and owns those that no tenant has.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from shared import logs
+from shared.domain.errors import RegistryUnavailable, StoreUnavailable, UnknownState
+from shared.domain.identity import sender_id
+from shared.domain.tenants import QueueUse, Sender, Tenant
+from shared.pipeline.intake import Addressee
+from shared.pipeline.registry import EntryName, Registry
+from shared.tenants.cache import RegistryCache, Value
+from shared.tenants.entries import (
+    QUEUE_USE,
+    Account,
+    account_name,
+    owned_name,
+    read_queue_use,
+    sender_name,
+    tenant_name,
+)
+from shared.tenants.environment import EnvironmentTenants
+
+SEVERAL_SECONDS = 60.0
+"""How old the answer to `are_several` may be."""
+
+
+class RegisteredTenants:
+    """The `Tenants` port. Safe in threads."""
+
+    def __init__(self, environment: EnvironmentTenants, registry: Registry, monotonic: Callable[[], float]) -> None:
+        self._environment = environment
+        self._registry = registry
+        self._cache = RegistryCache(monotonic)
+
+    def owner_of(self, addressee: Addressee) -> Tenant | None:
+        ours = self._environment.owner_of(addressee)
+        if ours and not addressee.is_account:
+            return ours
+        owned: Sender | Account | None = self._one(owned_name(addressee))
+        return self.tenant(owned.tenant) if owned else ours
+
+    def tenant(self, id: str) -> Tenant | None:
+        found: Tenant | None = self._environment.tenant(id) or self._one(tenant_name(id))
+        return found
+
+    def sender(self, provider: str, provider_id: str) -> Sender | None:
+        ours = self._environment.sender(provider, provider_id)
+        found: Sender | None = ours or self._one(sender_name(sender_id(provider, provider_id)))
+        return found
+
+    def senders_with(self, ids: Sequence[str]) -> Sequence[Sender]:
+        """One read for all. A sender that only a newer version can read is left out, with a line in the log: it must
+        not keep the sweep from the others.
+        """
+        ours = {sender.id: sender for sender in self._environment.senders_with(ids)}
+        found = self._look(sender_name(id) for id in ids if id not in ours)
+        for value in found.values():
+            if isinstance(value, UnknownState):
+                logs.event("state_unknown", severity="WARNING", reason="registry")
+        both = (ours.get(id) or found.get(sender_name(id)) for id in dict.fromkeys(ids))
+        return [sender for sender in both if isinstance(sender, Sender)]
+
+    def senders_of_account(self, provider: str, account: str, tenant: str) -> Sequence[Sender]:
+        found: Account | None = self._one(account_name(provider, account))
+        if found is None:
+            return self._environment.senders_of_account(provider, account, tenant)
+        if found.tenant != tenant:
+            return ()
+        return [sender for sender in self.senders_with(found.senders) if sender.tenant == tenant]
+
+    def senders_of_environment(self) -> Sequence[Sender]:
+        return self._environment.senders_of_environment()
+
+    def are_several(self) -> bool:
+        """Tenant `default` is one, so any active tenant of the registry makes them several. The answer is a minute old
+        at most: it is asked for with each message, also of a deployment that has no registry, and only shares threads.
+        """
+        use: QueueUse | None = self._cache.fresh([QUEUE_USE], SEVERAL_SECONDS).get(QUEUE_USE)
+        if use is None:
+            asked = self._cache.begin()
+            use = self._use()
+            self._cache.put(QUEUE_USE, use, asked)
+        return use.active > 0
+
+    def _use(self) -> QueueUse:
+        """Read now: what the cache has is too old. Raises RegistryUnavailable."""
+        try:
+            return read_queue_use(self._registry.entries([QUEUE_USE])[0])
+        except (StoreUnavailable, UnknownState) as error:
+            raise RegistryUnavailable from error
+
+    def _one(self, name: EntryName) -> Value | None:
+        """Raises RegistryUnavailable, also if only a newer version can read it."""
+        found = self._look([name])[name]
+        if isinstance(found, UnknownState):
+            raise RegistryUnavailable("A newer version of Pombo wrote an entry of the registry.") from found
+        return found
+
+    def _look(self, names: Iterable[EntryName]) -> dict[EntryName, Value | UnknownState | None]:
+        """The values, with one read for all that are not in the cache. Raises RegistryUnavailable."""
+        wanted = list(dict.fromkeys(names))
+        known = self._cache.fresh(wanted)
+        missing = [name for name in wanted if name not in known]
+        if not missing:
+            return known
+        asked = self._cache.begin()
+        try:
+            entries = self._registry.entries(missing)
+        except (StoreUnavailable, UnknownState) as error:
+            raise RegistryUnavailable from error
+        return {**known, **self._cache.keep(missing, entries, asked)}

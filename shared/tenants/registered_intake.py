@@ -1,0 +1,75 @@
+"""Tenants of the environment and of the registry, for the webhook service: one look for all events of a POST."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from shared.domain.deadline import Deadline
+from shared.domain.errors import RegistryUnavailable, StoreUnavailable, UnknownState
+from shared.domain.tenants import Tenant
+from shared.pipeline.intake import Addressee
+from shared.pipeline.registry import EntryName, IntakeRegistry
+from shared.tenants.cache import RegistryCache, Value
+from shared.tenants.entries import owned_name, tenant_name
+from shared.tenants.environment import EnvironmentTenants
+
+
+class RegisteredIntakeTenants:
+    """The `IntakeTenants` port. The environment's number needs no read. Others take one read for all their entries and
+    one for all their tenants, or none if both are in the cache.
+    """
+
+    def __init__(
+        self, environment: EnvironmentTenants, registry: IntakeRegistry, monotonic: Callable[[], float]
+    ) -> None:
+        self._environment = environment
+        self._registry = registry
+        self._cache = RegistryCache(monotonic)
+
+    async def owners_of(
+        self, addressees: Sequence[Addressee], deadline: Deadline
+    ) -> Sequence[Tenant | Exception | None]:
+        ours = {one: self._environment.owner_of(one) for one in dict.fromkeys(addressees)}
+        strange = [one for one, owner in ours.items() if one.is_account or not owner]
+        found = await self._owners(strange, deadline, ours) if strange else ours
+        return [found[one] for one in addressees]
+
+    async def _owners(
+        self, strange: Sequence[Addressee], deadline: Deadline, ours: Mapping[Addressee, Tenant | None]
+    ) -> Mapping[Addressee, Tenant | Exception | None]:
+        """The owners by the registry, and `ours` of those that it does not know."""
+        names = {one: owned_name(one) for one in strange}
+        owned = await self._look(names.values(), deadline)
+        ids = {value.tenant for value in owned.values() if value is not None and not isinstance(value, Exception)}
+        tenants = await self._look(map(tenant_name, sorted(ids)), deadline)
+        owners: dict[Addressee, Tenant | Exception | None] = {**ours}
+        for one, name in names.items():
+            value = owned[name]
+            if value is not None:
+                owners[one] = value if isinstance(value, Exception) else tenants[tenant_name(value.tenant)]
+        return owners
+
+    async def _look(self, names: Iterable[EntryName], deadline: Deadline) -> dict[EntryName, Value | Exception | None]:
+        """The values, with one read for all that are not in the cache. RegistryUnavailable for each that cannot be
+        read.
+        """
+        wanted = list(dict.fromkeys(names))
+        known = self._cache.fresh(wanted)
+        missing = [name for name in wanted if name not in known]
+        if not missing:
+            return known
+        asked = self._cache.begin()
+        try:
+            entries = await self._registry.entries(missing, deadline)
+        except (StoreUnavailable, UnknownState) as error:
+            return {**known, **{name: _unavailable(error) for name in missing}}
+        found = self._cache.keep(missing, entries, asked)
+        return {**known, **{name: _known(value) for name, value in found.items()}}
+
+
+def _known(value: Value | UnknownState | None) -> Value | Exception | None:
+    return _unavailable(value) if isinstance(value, UnknownState) else value
+
+
+def _unavailable(cause: Exception) -> RegistryUnavailable:
+    error = RegistryUnavailable()
+    error.__cause__ = cause
+    return error
