@@ -3,7 +3,7 @@
 import itertools
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import pytest
 
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, State
+from shared.pipeline.registry import EntryName
 from shared.stores.sqlite.store import SqliteStore
 from tests.support import firestore_backend, redis_backend
 from tests.support.backends import NOW, Backend, Clock
@@ -32,7 +33,11 @@ def sqlite_backend(tmp_path: Path) -> Backend:
     def purge(store: SqliteStore, then: datetime) -> None:
         store.purge(then, 10_000)
 
-    return Backend(lambda clock: SqliteStore(path, Limits(), clock), locked, purge)
+    def spoil(name: EntryName, text: str) -> None:
+        with closing(sqlite3.connect(path, isolation_level=None)) as db:
+            db.execute("UPDATE registry SET fields = ? WHERE kind = ? AND id = ?", (text, *name))
+
+    return Backend(lambda clock: SqliteStore(path, Limits(), clock), locked, purge, spoil)
 
 
 BACKENDS: dict[str, Callable[[Path], Backend]] = {

@@ -25,11 +25,12 @@ from shared.domain.marks import Credential, Marks
 from shared.domain.record import Delivery, Kind, ReceiptKind
 from shared.pipeline.intake import IntakeStore
 from shared.pipeline.ports import Store
+from shared.pipeline.registry import Entry, EntryKind, EntryName, EntryWrite, IntakeRegistry, Registry
 from shared.stores.firestore.intake import FirestoreIntake
 from shared.stores.firestore.store import FirestoreStore
 from tests.support.blocking import Blocking
 from tests.support.firestore_backend import DATABASE, fresh_project, shared_emulator
-from tests.support.permissions import CALLS, METHODS, STORE, calls_of
+from tests.support.permissions import CALLS, DELETE, METHODS, STORE, calls_of
 from tests.support.receipts import note_receipt
 from tests.support.rest_middleman import Middleman
 
@@ -38,6 +39,7 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LIMITS = Limits()
 OK = Answer(200, "ok")
 NOTED = ReceiptBlock(131031, NOW)
+ENTRY = EntryName(EntryKind.TENANT, "acme")
 
 
 @dataclass
@@ -138,6 +140,13 @@ def mark_one(store: FirestoreStore) -> None:
     store.change_marks(key("e"), lambda marks: replace(marks, credential=Credential("f2", NOW)), seen=Marks())
 
 
+def write_entry(store: FirestoreStore) -> Entry | None:
+    """Create or change it."""
+    (found,) = store.entries([ENTRY])
+    assert store.commit_entries([EntryWrite(ENTRY, "acme", {}, found and found.version)])
+    return store.entries([ENTRY])[0]
+
+
 SCENES: Mapping[str, Callable[[FirestoreStore], Any]] = {
     "create": lambda it: [it.create(a_record(letter)) for letter in "ab"],
     "get": lambda it: it.get(key("a")),
@@ -151,10 +160,18 @@ SCENES: Mapping[str, Callable[[FirestoreStore], Any]] = {
     "ids_with_prefix": lambda it: it.ids_with_prefix("aaaaaaaa", 10),
     "marks": lambda it: it.marks(key("e")),
     "change_marks": mark_one,
+    "troubled": lambda it: [it.troubled(after, 10) for after in (None, key("a"))],
     "ping": lambda it: it.ping(),
     "time": lambda it: it.time(),
 }
 """Each method of the store's port, in each way that leads to other calls."""
+
+REGISTRY_SCENES: Mapping[str, Callable[[FirestoreStore], Any]] = {
+    "entries": lambda it: it.entries([ENTRY]),
+    "entry_page": lambda it: [it.entry_page(ENTRY.kind, tenant, None, 10) for tenant in (None, "acme")],
+    "commit_entries": lambda it: [write_entry(it) for _ in range(2)],
+}
+"""The same for the registry's port, without deletions, which no service makes."""
 
 INTAKE_SCENES: Mapping[str, Callable[[Blocking], Any]] = {
     "create_all": lambda it: it.create_all([a_record(letter) for letter in "abc"], deadline()),
@@ -162,9 +179,10 @@ INTAKE_SCENES: Mapping[str, Callable[[Blocking], Any]] = {
         [(echo("a"), a_receipt()), (echo("z"), a_receipt()), (None, a_receipt(ReceiptKind.FAILED))], deadline()
     ),
     "note_receipt_block": lambda it: it.note_receipt_block(key("e"), NOTED),
+    "entries": lambda it: it.entries([ENTRY], deadline()),
     "ping": lambda it: it.ping(),
 }
-"""The same for the intake's port."""
+"""The same for the intake's ports."""
 
 REST = {"batchGet": "batch_get_documents", "batchWrite": "batch_write", "commit": "commit"}
 """The REST methods by their names in gRPC."""
@@ -186,21 +204,31 @@ def methods_of(port: type) -> set[str]:
 
 def test_every_store_method_is_tested() -> None:
     assert methods_of(Store) == set(SCENES)
-    assert methods_of(IntakeStore) == set(INTAKE_SCENES)
+    assert methods_of(Registry) == set(REGISTRY_SCENES)
+    assert methods_of(IntakeStore) | methods_of(IntakeRegistry) == set(INTAKE_SCENES)
 
 
 def test_internal_services_account_makes_exactly_its_allowed_calls(scene: Scene) -> None:
-    for name in sorted(methods_of(Store)):
-        SCENES[name](scene.store)
+    for call in (SCENES | REGISTRY_SCENES).values():
+        call(scene.store)
     assert frozenset().union(*(CALLS[call] for call in scene.calls)) == STORE["internal"]
 
 
 def test_webhooks_account_makes_exactly_its_allowed_calls_and_lists_nothing(scene: Scene) -> None:
-    for name in sorted(methods_of(IntakeStore)):
-        INTAKE_SCENES[name](scene.intake)
+    for call in INTAKE_SCENES.values():
+        call(scene.intake)
     made = scene.calls_of_the_intake()
     assert frozenset().union(*(CALLS[call] for call in made)) == STORE["webhook"]
     assert {call.partition(":")[0] for call in made} == {"batch_get_documents", "batch_write", "commit"}
+
+
+def test_only_deletion_of_an_entry_needs_a_permission_that_no_service_has(scene: Scene) -> None:
+    found = write_entry(scene.store)
+    assert found is not None
+    scene.calls.clear()
+    assert scene.store.commit_entries([EntryWrite(ENTRY, "acme", None, found.version)])
+    assert frozenset().union(*(CALLS[call] for call in scene.calls)) == {DELETE}
+    assert not any(DELETE in allowed for allowed in STORE.values())
 
 
 def test_the_code_makes_no_call_that_the_table_does_not_know() -> None:
@@ -227,6 +255,6 @@ def test_the_code_makes_no_call_that_the_table_does_not_know() -> None:
         {"writes": [{"verify": "records/a"}]},
     ],
 )
-def test_deletion_is_not_in_the_table_of_calls(request_: Mapping[str, Any]) -> None:
+def test_deletion_of_a_record_is_not_in_the_table_of_calls(request_: Mapping[str, Any]) -> None:
     with pytest.raises(ValueError, match="deletes"):
         list(calls_of("commit", request_))

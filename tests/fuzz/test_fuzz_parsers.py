@@ -155,7 +155,7 @@ class Unsigned:
         return webhook.parse(incoming.body)
 
 
-META = MetaChannel(app_secrets=(), credentials={parts.SENDER: "token"}, base_url="", version="v25.0", post=PostTimes())
+META = MetaChannel(app_secrets=(), base_url="", version="v25.0", post=PostTimes())
 
 
 def check_records(body: bytes) -> None:
@@ -287,13 +287,11 @@ def answers(seeds: Callable[[], tuple[Any, ...]]) -> st.SearchStrategy[HttpRespo
 
 
 def check_send(answer: HttpResponse) -> None:
-    channel = MetaChannel(
-        app_secrets=(), credentials={parts.SENDER: "token"}, base_url="http://graph", version="v25.0", post=PostTimes()
-    )
+    channel = MetaChannel(app_secrets=(), base_url="http://graph", version="v25.0", post=PostTimes())
     channel._poster = Stub(answer)  # type: ignore[assignment]
     payload = {"type": "text", "content": {"body": "hello"}, "to": "+15550002222"}
     try:
-        check_storable(channel.send(leased(payload=payload), Echo("0" * 40, 0, "corr_0001")))
+        check_storable(channel.send(leased(payload=payload), Echo("0" * 40, 0, "corr_0001"), "token"))
         assert 200 <= answer.status < 300
         return
     except SendError as raised:
@@ -360,7 +358,7 @@ def check_backend(answer: HttpResponse) -> None:
             continue
         payload = {"type": reply.type, "content": reply.content, "reply_to": reply.reply_to, "to": "+15550002222"}
         check_storable(payload, depth=-10)
-        assert isinstance(json.loads(request_body(payload, Echo("0" * 40, 0, "corr_0001"))), dict)
+        assert isinstance(json.loads(request_body(payload, Echo("0" * 40, 0, "corr_0001"), "token")), dict)
 
 
 def test_any_answer_of_a_backend_is_sendable_replies_or_a_sentence(hunt: Hunt) -> None:

@@ -210,6 +210,7 @@ SAID: Mapping[str, Callable[[Any], object]] = {
     "delivery": lambda said: HEX.fullmatch(said),
     "task_name": lambda said: HEX.fullmatch(said),
     "message_hash": lambda said: HEX.fullmatch(said),
+    "sender": lambda said: HEX.fullmatch(said),
     "queue": lambda said: said in set(Kind),
     "correlation_id": lambda said: is_correlation_id(said),
     "phone_number_id": lambda said: re.fullmatch(r"[A-Za-z0-9._-]{1,64}", said),

@@ -60,12 +60,17 @@ TARGETS = (
         (
             ("shared/bootstrap/*.py", STACK),
             ("shared/operations/dead_letters.py", ("tests/services/test_dead_letters_decided.py",)),
+            ("shared/operations/[rs]*.py", ("tests/contract/test_registry_changes.py",)),
         ),
     ),
-    Target("stores and queues", ("shared/stores/**/*.py", "shared/queues/*.py"), ("tests/contract",)),
+    Target(
+        "stores and queues",
+        ("shared/stores/**/*.py", "shared/queues/*.py", "shared/secrets/*.py"),
+        ("tests/contract",),
+    ),
     Target(
         "programs",
-        ("cli/*.py", "cli/dead/*.py", "cli/doctor/*.py", "services/**/*.py"),
+        ("cli/*.py", "cli/dead/*.py", "cli/doctor/*.py", "cli/registry/*.py", "services/**/*.py"),
         ("tests/unit", *SERVICES_IN_PROCESS),
         (
             (
@@ -73,6 +78,7 @@ TARGETS = (
                 ("tests/services/test_dead_letters.py", "tests/services/test_dead_letters_decided.py"),
             ),
             ("cli/doctor/*.py", ("tests/services/test_doctor.py",)),
+            ("cli/registry/*.py", ("tests/services/test_stack_tenants.py",)),
             ("cli/trace.py", ("tests/services/test_trace_stories.py",)),
             ("cli/cloud_logs.py", ("tests/services/test_trace_cloud.py",)),
             ("cli/[cmrsu]*.py", STACK),

@@ -140,7 +140,8 @@ def test_no_image_has_aiohttp_which_doubles_what_the_queues_client_imports() -> 
 def test_the_webhook_is_without_what_only_the_other_service_imports() -> None:
     absent = {
         *("certifi", "charset-normalizer", "google-api-core", "google-cloud-core", "google-cloud-firestore"),
-        *("google-cloud-tasks", "googleapis-common-protos", "grpc-google-iam-v1", "grpcio", "grpcio-status"),
+        *("google-cloud-secret-manager", "google-cloud-tasks", "googleapis-common-protos", "grpc-google-iam-v1"),
+        *("grpcio", "grpcio-status"),
         *("httpcore", "httpx", "opentelemetry-api", "proto-plus", "protobuf", "requests", "urllib3"),
     }
     assert set(installed("internal")) - set(installed("webhook")) == absent

@@ -1,20 +1,24 @@
 """An update from the revision without a registry, its rollback, and both revisions side by side on one store."""
 
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from shared.domain.identity import message_event_id
 from shared.domain.record import Kind
 from tests.services.conftest import a_contact, settings_for
 from tests.support.payloads import of_texts, text
 from tests.support.revisions import BEFORE_REGISTRY, checked_out, import_path, lead_queue, service_of
-from tests.support.stack import ROOT, Stack, server_of, signed
+from tests.support.stack import ROOT, SECRET, TASK_TOKEN, Stack, clean_environment, command, server_of, signed
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 TALKS = 6
 """Customers, each of whom gets three replies."""
+
+NUMBER, ACCOUNT, TOKEN = "200000000000901", "300000000000901", "token-of-the-bakery"
 
 STORES = ("sqlite", "redis", "firestore")
 SHARED_STORES = ("redis", "firestore")
@@ -86,6 +90,55 @@ def test_rollback_sends_each_waiting_reply_once(
     with stack_of(before, server, data_dir) as old:
         old.control("DELETE", "faults")
         assert_answered_once(old, said)
+
+
+def add_tenant(stack: Stack) -> None:
+    """A second tenant with one number, which the simulator knows by the same token."""
+    stack.control("POST", "senders", {"phone_number_id": NUMBER, "waba": ACCOUNT, "token": TOKEN})
+    pombo(stack, "tenants", "add", "bakery")
+    sender = ("--tenant", "bakery", "--provider", "meta", "--id", NUMBER, "--account", ACCOUNT)
+    pombo(stack, "senders", "add", *sender, "--token", "-", given=TOKEN)
+
+
+def pombo(stack: Stack, *arguments: str, given: str = "") -> None:
+    done = subprocess.run(
+        command(*arguments, "--data-dir", str(stack.data_dir)),
+        cwd=ROOT,
+        env=clean_environment(META_APP_SECRET=SECRET, INTERNAL_TASK_TOKEN=TASK_TOKEN),
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@each_shared_store
+def test_rollback_keeps_the_messages_of_another_tenant(
+    before: Path, server: tuple[str, Mapping[str, str]], tmp_path: Path
+) -> None:
+    """The revision without a registry sends none of them, and its successor sends each once."""
+    data_dir = tmp_path / "data"
+    with stack_of(ROOT, server, data_dir) as new:
+        add_tenant(new)
+        new.fault("provider", "refuse", times=0)
+        contacts = [a_contact() for _ in range(TALKS)]
+        said = [new.say(contact, "!list 3", phone_number_id=NUMBER) for contact in contacts]
+        keys = [message_event_id("meta", NUMBER, one) for one in said]
+        new.wait_until(lambda: all(event_is(new, key, 3) for key in keys), "every event has its replies")
+    with stack_of(before, server, data_dir) as old:
+        old.control("DELETE", "faults")
+        assert_answered_once(old, say_to_all(old))
+        assert [old.texts(contact) for contact in contacts] == [[]] * TALKS
+    with stack_of(ROOT, server, data_dir) as new:
+        for contact in contacts:
+            new.wait_texts(contact, ["1", "2", "3"], 120)
+        assert {entry["phone_number_id"] for entry in new.ledger(contacts[0])} == {NUMBER}
+
+
+def event_is(stack: Stack, key: str, replies: int) -> bool:
+    event = stack.store.get(key)
+    return event is not None and event.plan_size == replies
 
 
 @each_shared_store

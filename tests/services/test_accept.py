@@ -21,8 +21,9 @@ from shared.domain.identity import Echo, change_event_id
 from shared.domain.listings import Listing
 from shared.domain.record import Delivery, State, Task
 from shared.domain.retention import UNKNOWN_SENDER_PAYLOAD_BYTES
+from shared.domain.tenants import Tenant
 from shared.pipeline.accept import Mark, New, Seen, SeenUnqueued
-from shared.pipeline.intake import Addressee, Incoming, Tenant
+from shared.pipeline.intake import Addressee, Incoming
 from shared.queues.cloud_tasks_intake import TaskRefused
 from tests.support import event_loop, parts
 from tests.support.parts import NOW, SENDER, STRANGER, WebhookParts, changes, key_of, post, receipt, text
@@ -530,7 +531,7 @@ def test_sender_blocks_from_receipts_are_noted_for_our_senders_in_time(
 
 def test_unreadable_item_belongs_to_the_owner_of_its_account_or_number(webhook: WebhookParts) -> None:
     class Registry:
-        async def owners_of(self, addressees: Sequence[Addressee]) -> Sequence[Tenant]:
+        async def owners_of(self, addressees: Sequence[Addressee], _: Deadline) -> Sequence[Tenant]:
             return [Tenant("of-the-account" if one.is_account else "of-the-number") for one in addressees]
 
     webhook.parts = replace(webhook.parts, accept=replace(webhook.parts.accept, tenants=Registry()))
@@ -541,10 +542,70 @@ def test_unreadable_item_belongs_to_the_owner_of_its_account_or_number(webhook: 
     assert owners == {True: "of-the-account", False: "of-the-number"}
 
 
+class Owner:
+    """A registry in which all numbers belong to one tenant, with this pair of queues."""
+
+    def __init__(self, tenant: str, pair: int | None) -> None:
+        self.tenant = Tenant(tenant, queue=pair)
+
+    async def owners_of(self, addressees: Sequence[Addressee], _: Deadline) -> Sequence[Tenant]:
+        return [self.tenant] * len(addressees)
+
+    def owns(self, webhook: WebhookParts) -> None:
+        webhook.parts = replace(webhook.parts, accept=replace(webhook.parts.accept, tenants=self))
+
+
+@pytest.mark.parametrize("pair", [7, None], ids=["numbered", "shared"])
+def test_tasks_of_a_post_go_to_the_pair_of_the_owner(webhook: WebhookParts, pair: int | None) -> None:
+    Owner("acme", pair).owns(webhook)
+    for _ in ("new", "stored and without a task"):
+        accept(webhook, many(2))
+    record = record_of(webhook, "wamid.0")
+    assert Task.of(record, pair) in ensured(webhook)
+    assert [(task.tenant, task.pair) for task in ensured(webhook)] == [("acme", pair)] * 4
+
+
+def test_a_record_of_an_earlier_owner_goes_to_the_shared_queues(webhook: WebhookParts) -> None:
+    """Its tenant's pair is not known here, and no other tenant's queue is used for it."""
+    Owner("acme", 7).owns(webhook)
+    accept(webhook, post(text("wamid.1")))
+    Owner("another", 8).owns(webhook)
+    accept(webhook, post(text("wamid.1")))
+    assert [(task.tenant, task.pair) for task in ensured(webhook)] == [("acme", 7), ("acme", None)]
+
+
+def test_lines_of_a_post_name_the_queue_of_its_owner(webhook: WebhookParts, capfd: pytest.CaptureFixture[str]) -> None:
+    webhook.queue.port.queue_of = lambda task: f"{task.kind}-{task.pair}"  # type: ignore[method-assign]
+    Owner("acme", 7).owns(webhook)
+    accept(webhook, post(text("wamid.1"), text("wamid.1")))
+    put(webhook, replace(record_of(webhook, "wamid.1"), attempt=1))
+    accept(webhook, post(text("wamid.1")))
+    lines = [line for line in parts.lines(capfd.readouterr().out) if "queue" in line]
+    assert [line["event"] for line in lines] == [
+        "inbound_new",
+        "inbound_duplicate",
+        "inbound_enqueued",
+        "inbound_duplicate",
+    ]
+    assert {line["queue"] for line in lines} == {"inbound-7"}
+
+
+def test_unreadable_entry_of_one_tenant_delays_no_other_tenants_messages(webhook: WebhookParts) -> None:
+    class PartlyUnreadable:
+        async def owners_of(self, addressees: Sequence[Addressee], _: Deadline) -> Sequence[Tenant | Exception]:
+            return [RegistryUnavailable(), *([Tenant("acme", queue=7)] * (len(addressees) - 1))]
+
+    webhook.parts = replace(webhook.parts, accept=replace(webhook.parts.accept, tenants=PartlyUnreadable()))
+    with pytest.raises(RegistryUnavailable):
+        accept(webhook, many(3))
+    assert webhook.store.port.get(keys(3)[0]) is None
+    assert [(task.tenant, task.pair) for task in ensured(webhook)] == [("acme", 7)] * 2
+
+
 @pytest.mark.parametrize("count", [1, 5])
 def test_unavailable_registry_refuses_the_post_and_stores_nothing(webhook: WebhookParts, count: int) -> None:
     class Away:
-        async def owners_of(self, addressees: Sequence[Addressee]) -> Sequence[Exception]:
+        async def owners_of(self, addressees: Sequence[Addressee], _: Deadline) -> Sequence[Exception]:
             return [RegistryUnavailable()] * len(addressees)
 
     webhook.parts = replace(webhook.parts, accept=replace(webhook.parts.accept, tenants=Away()))
@@ -571,8 +632,10 @@ def test_an_event_that_cannot_be_made_a_record_does_not_stop_the_others(webhook:
     tenants = webhook.parts.accept.tenants
 
     class Faulty:
-        async def owners_of(self, addressees: Sequence[Addressee]) -> Sequence[Tenant | Exception | None]:
-            known = await tenants.owners_of(addressees)
+        async def owners_of(
+            self, addressees: Sequence[Addressee], deadline: Deadline
+        ) -> Sequence[Tenant | Exception | None]:
+            known = await tenants.owners_of(addressees, deadline)
             canary = ValueError("c4n4ry")
             return [canary if one.id == STRANGER else owner for one, owner in zip(addressees, known, strict=True)]
 

@@ -11,8 +11,10 @@ from shared.domain.dead_letters import DISCARDED_BECAUSE, DeadLetterFilter
 from shared.domain.errors import QueueUnavailable, StoreUnavailable
 from shared.domain.identity import Echo
 from shared.domain.record import Delivery, ReceiptKind, State, Task
+from shared.domain.tenants import Tenant
 from shared.operations.dead_letters import PAGE, PATIENCE_SECONDS, Decision, Discard, Done, Replay, find, untried
 from shared.stores.sqlite.store import SqliteStore
+from shared.tenants.environment import EnvironmentTenants
 from tests.support import parts
 from tests.support.parts import LIMITS, NOW, Clock, NoQueue, Tapped, a_receipt, a_reply, an_event, ended
 from tests.support.receipts import note_receipt
@@ -27,7 +29,7 @@ class Desk:
     clock: Clock
 
     def replay(self, record: Delivery, may_double: bool = False) -> Decision:
-        return Replay(self.store, self.queue, LIMITS, self.clock, may_double)(record.key)
+        return Replay(self.store, self.queue, EnvironmentTenants.of(), LIMITS, self.clock, may_double)(record.key)
 
     def discard(self, record: Delivery, because: str = "a wrong number") -> Decision:
         return Discard(self.store, LIMITS, self.clock, because)(record.key)
@@ -214,7 +216,7 @@ def test_run_killed_anywhere_and_repeated_replays_each_once(desk: Desk, call: st
 
 def a_run(desk: Desk) -> None:
     """As the command runs, one after the other."""
-    again = Replay(desk.store, desk.queue, LIMITS, desk.clock)
+    again = Replay(desk.store, desk.queue, EnvironmentTenants.of(), LIMITS, desk.clock)
     for record in untried(desk.store.port):
         again.ensure(record)
     for found in find(desk.store.port, DeadLetterFilter()):
@@ -264,3 +266,17 @@ def test_an_event_of_an_unknown_sender_is_found_by_its_name_alone(desk: Desk) ->
     assert not any(page.letters for page in find(desk.store.port, DeadLetterFilter()))
     (page,) = find(desk.store.port, DeadLetterFilter(errors=frozenset({"unknown_sender"})))
     assert [letter.key for letter in page.letters] == [event.key]
+
+
+class Registry(EnvironmentTenants):
+    """Every tenant has the pair of queues 7."""
+
+    def tenant(self, id: str) -> Tenant | None:
+        return Tenant(id, queue=7)
+
+
+def test_a_replayed_letter_goes_to_the_pair_of_its_tenant(desk: Desk) -> None:
+    letter = desk.put(a_reply(1, **ended(State.DEAD, reason="attempts")))
+    again = Replay(desk.store, desk.queue, Registry(()), LIMITS, desk.clock)
+    assert again(letter.key).done is Done.REPLAYED
+    assert [task for task, _ in desk.queue.asked("ensure")] == [Task.of(desk.get(letter), 7)]

@@ -34,7 +34,7 @@ from shared.pipeline.clock import SystemClock
 from shared.stores.sqlite.store import SqliteStore
 from tests.support.stack import OLD_TASK_TOKEN, TASK_TOKEN, Stack, clean_environment, cli
 
-PARTS = ("store", "task", "token", "clock")
+PARTS = ("store", "task", "token", "clock", "registry", "senders")
 SHORT = 0.5
 """Seconds that a task which will not come back is waited for."""
 
@@ -89,7 +89,7 @@ def test_failed_checks_are_marked_and_exit_with_1(stack: Stack) -> None:
     assert any(line.startswith("NO  store") for line in result.stdout.splitlines())
     assert any(line.startswith("ok  token") for line in result.stdout.splitlines())
     (line,) = result.stderr.splitlines()
-    assert line == f"pombo: 3 of {len(SETTINGS) + len(PARTS)} checks failed."
+    assert line == f"pombo: 5 of {len(SETTINGS) + len(PARTS)} checks failed."
 
 
 def test_marks_have_colours_on_a_terminal() -> None:
@@ -197,7 +197,8 @@ def test_every_fault_of_the_configuration_belongs_to_a_setting(setting: str) -> 
 @pytest.mark.parametrize(
     ("name", "value", "hidden"),
     [
-        ("STORE", "paper", {"store", "task", "clock"}),
+        ("STORE", "paper", {"store", "task", "clock", "registry", "senders"}),
+        ("WHATSAPP_PHONE_NUMBER_ID", "+15550100", {"senders"}),
         ("CLOUD_TASKS_LOCATION", "no region", {"task", "token"}),
         ("OUTBOUND_TASK_QUEUE_NAME", "inbound", {"task", "token"}),
         ("HANDLER_TIMEOUT", "soon", {"task", "token"}),
@@ -291,7 +292,7 @@ def store(tmp_path: Path) -> Iterator[SqliteStore]:
 def test_unreachable_store_is_reported_and_the_token_still_checked(stack: Stack, tmp_path: Path) -> None:
     found = examined(described(stack, SQLITE_PATH=str(tmp_path)))
 
-    assert wrong(found) == ["store", "task", "clock"]
+    assert wrong(found) == ["store", "task", "clock", "registry", "senders"]
     assert found["store"].sentence.startswith("The store cannot be reached")
     assert found["task"].sentence.startswith("Cannot be checked without the store: The store cannot be reached")
     assert found["token"].sentence == "The internal service accepts the token."
@@ -302,7 +303,7 @@ def test_damaged_store_is_reported(stack: Stack, tmp_path: Path) -> None:
     found = examined(described(stack, SQLITE_PATH=str(tmp_path / "pombo.sqlite")))
 
     assert "damaged or not a database" in found["store"].sentence
-    assert wrong(found) == ["store", "task", "clock"]
+    assert wrong(found) == ["store", "task", "clock", "registry", "senders"]
 
 
 def test_store_that_reads_back_another_record_is_reported(store: SqliteStore) -> None:

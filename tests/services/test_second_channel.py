@@ -32,6 +32,7 @@ from shared.domain.limits import Backoff, Limits, Waits
 from shared.domain.messages import Message
 from shared.domain.outbound.messages import OutboundMessage
 from shared.domain.record import Delivery, Kind, State
+from shared.handlers.hung_threads import HungThreads
 from shared.handlers.loader import TeamFunction
 from shared.handlers.runner import HandlerRunner
 from shared.net.egress_policy import ANYWHERE
@@ -42,19 +43,23 @@ from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import SystemClock
 from shared.pipeline.dispatch import TaskDispatch
+from shared.pipeline.drain import Drain
+from shared.pipeline.handler_places import HandlerPlaces
 from shared.pipeline.ports import Store
 from shared.pipeline.process_inbound import ProcessInbound
 from shared.pipeline.process_outbound import ProcessOutbound
+from shared.pipeline.reconnects import Reconnects
 from shared.pipeline.sender_health import Senders
 from shared.pipeline.sweep import Sweep
 from shared.queues.cloud_tasks import CloudTasksQueue
 from shared.queues.cloud_tasks_intake import CloudTasksIntake
 from shared.queues.task_content import QueueSettings
 from shared.stores.sqlite.store import SqliteStore
-from shared.tenants.environment import EnvironmentTenants
+from shared.tenants.environment import EnvironmentCredentials, EnvironmentTenants
 from tests.support import parts
 from tests.support.asgi_client import AsgiClient
 from tests.support.event_loop import Asynchronous
+from tests.support.one_handler import OneHandler
 from tests.support.second_channel import NOT_EXPRESSIBLE, AcmeChannel, signature
 
 SECRET, PUBLIC_URL, OURS = "acme-secret", "https://pombo.example.com", "+15550001111"
@@ -212,28 +217,42 @@ def world(tmp_path: Path, emulator: parts.Emulator) -> Iterator[World]:
             emulator=emulator.address,
         )
         queue, token = CloudTasksQueue(queues), GoogleToken()
-        of_meta = MetaChannel(
-            app_secrets=[parts.SECRET], credentials={parts.SENDER: "token"}, base_url=meta.url, reach=ANYWHERE
-        )
+        of_meta = MetaChannel(app_secrets=[parts.SECRET], base_url=meta.url, reach=ANYWHERE)
         channels = Channels.of(of_meta, AcmeChannel(SECRET, PUBLIC_URL, acme.url))
         tenants = EnvironmentTenants.of(("meta", parts.SENDER), ("acme", OURS))
         intake, tasks = Asynchronous(store), CloudTasksIntake(queues, token)
         accept = Accept(intake, tasks, tenants, channels, QUICKLY, clock)
         settings = config.load(parts.environment(tmp_path), config.WEBHOOK)
         public = Webhook(settings, accept, channels, intake, tasks, token)
-        dispatch = TaskDispatch(queue, clock, QUICKLY, channels)
+        dispatch = TaskDispatch(queue, clock, QUICKLY, channels, tenants)
         handler = HandlerRunner(
-            TeamFunction(say_it_back, QUICKLY.max_replies), timeout=timedelta(seconds=5), threads=2, stopping=shutdown
+            TeamFunction(say_it_back, QUICKLY.max_replies),
+            timeout=timedelta(seconds=5),
+            hung=HungThreads(2),
+            stopping=shutdown,
         )
         backend = BackendMarks(None, store, QUICKLY, clock)
-        senders = Senders(tenants, store, channels, QUICKLY, clock)
+        credentials = EnvironmentCredentials(
+            {sender_id("meta", parts.SENDER): "token", sender_id("acme", OURS): SECRET}
+        )
+        senders = Senders(tenants, credentials, store, channels, QUICKLY, clock)
+        reconnects = Reconnects(tenants, credentials, store, channels, dispatch, clock)
         private = Internal(
             config=config.load(parts.environment(tmp_path), config.INTERNAL),
             process_inbound=ProcessInbound(
-                store, tenants, channels, handler, backend, dispatch, QUICKLY, clock, shutdown
+                store,
+                tenants,
+                channels,
+                OneHandler(handler, backend),
+                HandlerPlaces(2),
+                dispatch,
+                QUICKLY,
+                clock,
+                shutdown,
             ),
-            process_outbound=ProcessOutbound(store, channels, dispatch, QUICKLY, clock, shutdown),
-            sweep=Sweep(store, senders, dispatch, QUICKLY, clock),
+            process_outbound=ProcessOutbound(store, tenants, credentials, channels, dispatch, QUICKLY, clock, shutdown),
+            sweep=Sweep(store, senders, reconnects, dispatch, QUICKLY, clock),
+            drain=Drain(store, tenants, channels, dispatch, QUICKLY),
             senders=senders,
             handler=handler,
             store=store,
@@ -355,7 +374,7 @@ def test_an_outage_of_the_second_provider_is_its_own(world: World) -> None:
     reply = world.reply("IM7", State.DONE)
     assert (world.answers_of(reply), reply.attempt) == (["provider_down", "accepted"], 1)
     assert world.acme.probes == 1
-    assert world.store.marks(sender_id("acme", OURS)).down is None
+    parts.until(lambda: world.store.marks(sender_id("acme", OURS)).down is None)  # written after the record
 
 
 def test_message_the_second_provider_cannot_express_is_a_dead_letter(world: World) -> None:

@@ -57,6 +57,8 @@ PASSINGS = (
     Passing("tenants.owners_of", "webhook", scenarios.a_message),
     Passing("tenants.owners_of", "webhook", scenarios.account_news),
     Passing("tenants.owners_of", "webhook", scenarios.a_failed_receipt_that_blocks),
+    Passing("registry.entries", "webhook", scenarios.account_news),
+    Passing("registry.entries", "webhook", scenarios.a_message_to_an_unknown_number),
     Passing("store.create_all", "webhook", scenarios.a_message),
     Passing("store.create_all", "webhook", scenarios.a_message_that_comes_twice, (2,)),
     Passing("channel.handshake", "webhook", scenarios.a_handshake),
@@ -82,8 +84,11 @@ PASSINGS = (
     Passing("channel.changes", "internal", scenarios.account_news),
     Passing("channel.changes", "internal", scenarios.news_that_lifts_a_block),
     Passing("store.change_marks", "internal", scenarios.news_that_lifts_a_block),
-    Passing("tenants.senders", "internal", scenarios.news_that_lifts_a_block),
+    Passing("tenants.senders_of_account", "internal", scenarios.news_that_lifts_a_block),
     Passing("tenants.owner_of", "internal", scenarios.a_stranger_that_is_replayed),
+    Passing("tenants.tenant", "internal", scenarios.a_message),
+    Passing("tenants.are_several", "internal", scenarios.a_message),
+    Passing("registry.entries", "internal", scenarios.a_stranger_that_is_replayed),
     Passing("channel.read", "internal", scenarios.a_message),
     Passing("handler.handles", "internal", scenarios.a_message),
     Passing("handler.call", "internal", scenarios.a_message),
@@ -96,8 +101,10 @@ PASSINGS = (
     Passing("queue.ensure", "internal", scenarios.a_handler_that_fails_four_times, (4,)),
     Passing("clock.sleep", "internal", scenarios.a_store_that_is_away_at_the_end, alone=True, stores=("sqlite",)),
     # from the plan to WhatsApp
-    Passing("store.get", "internal", scenarios.a_message, (1, 2)),
+    Passing("store.get", "internal", scenarios.a_message, (1, 2, 3)),
     Passing("store.marks", "internal", scenarios.a_message),
+    Passing("tenants.sender", "internal", scenarios.a_message),
+    Passing("credentials.of", "internal", scenarios.a_message),
     Passing("channel.fingerprint", "internal", scenarios.a_message),
     Passing("channel.send", "internal", scenarios.a_message, (1, 2)),
     Passing("channel.send", "internal", scenarios.receipts_that_are_late),
@@ -110,6 +117,15 @@ PASSINGS = (
     Passing("store.change_marks", "internal", scenarios.a_refused_credential, (2,), alone=True),
     Passing("store.change_marks", "internal", scenarios.a_number_that_is_blocked, (1, 2), alone=True),
     Passing("store.change_marks", "internal", scenarios.a_block_that_is_over, (1, 2)),
+    # another tenant
+    Passing("registry.entries", "webhook", scenarios.a_message_to_another_tenant),
+    Passing("registry.entries", "internal", scenarios.a_message_to_another_tenant),
+    Passing("secrets.newest", "internal", scenarios.a_message_to_another_tenant),
+    # a refused credential, and its reconnect
+    Passing("credentials.newest", "internal", scenarios.a_refused_credential, alone=True),
+    Passing("queue.ensure_drain", "internal", scenarios.a_credential_that_was_replaced),
+    Passing("tenants.senders_with", "internal", scenarios.a_credential_that_was_replaced),
+    Passing("store.listed", "internal", scenarios.a_credential_that_was_replaced),
     # while WhatsApp is away, and when it is back
     Passing("store.change_marks", "internal", scenarios.a_provider_that_refuses_for_a_while, (1, 2, 3)),
     Passing("channel.probe", "internal", scenarios.a_provider_that_refuses_for_a_while),
@@ -121,7 +137,9 @@ PASSINGS = (
     Passing("store.change", "internal", scenarios.a_sweep),
     Passing("queue.ensure", "internal", scenarios.a_sweep),
     Passing("store.purge", "internal", scenarios.a_sweep),
+    Passing("store.troubled", "internal", scenarios.a_sweep),
     Passing("store.backlog", "internal", scenarios.a_sweep),
+    Passing("tenants.senders_of_environment", "internal", scenarios.a_sweep),
     Passing("store.ping", "internal", scenarios.a_question_about_readiness),
     Passing("queue.ping", "internal", scenarios.a_question_about_readiness),
 )
@@ -129,15 +147,18 @@ PASSINGS = (
 NO_SERVICE_CALLS = {
     "channel.explain",
     "channel.remark",
+    "registry.commit_entries",
+    "registry.entry_page",
+    "secrets.add",
+    "secrets.remove",
     "store.by_correlation",
     "store.by_provider_id",
     "store.create",
     "store.ids_with_prefix",
-    "store.listed",
     "store.time",
 }
-"""The command line reads with them, and a crash of it writes nothing; `store.create` waits for the send API. Another
-test checks that no service calls them.
+"""The command line reads and writes with them; `store.create` waits for the send API. Another test checks that no
+service calls them.
 """
 
 WRITING = {"store.create_all", "store.change", "queue.ensure_all", "queue.ensure", "handler.call", "channel.send"}

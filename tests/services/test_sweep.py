@@ -12,12 +12,14 @@ import pytest
 from flask.testing import FlaskClient
 
 from services.internal.main import create_app
-from shared.domain.errors import QueueUnavailable, StoreUnavailable
+from shared.domain.errors import QueueUnavailable, RegistryUnavailable, StoreUnavailable
 from shared.domain.events import ReceiptBlock
 from shared.domain.identity import Echo, sender_id, stable_hash
 from shared.domain.marks import Block, Outage, RefusedCredential
 from shared.domain.record import Delivery, ReceiptKind, State, Task
+from shared.domain.tenants import Tenant
 from shared.pipeline.sweep import MISSED_AT_MOST, PAGE
+from shared.tenants.environment import EnvironmentTenants
 from tests.support import parts
 from tests.support.parts import NOW, TOKEN, InternalParts, a_reply, an_event, doubtful, ended, held, put_marks
 from tests.support.receipts import note_receipt
@@ -379,3 +381,41 @@ def test_a_sweep_deletes_what_has_expired_where_the_store_does_not(
     assert sweep(client)[0] == 200
     assert internal.store.port.get(an_event(1).key) is None
     assert internal.store.port.get(an_event(2).key) is not None
+
+
+class Registry(EnvironmentTenants):
+    """Every tenant has the pair of queues 7, unless the registry is down."""
+
+    is_down = False
+
+    def tenant(self, id: str) -> Tenant | None:
+        if self.is_down:
+            raise RegistryUnavailable
+        return Tenant(id, queue=7)
+
+
+@pytest.fixture
+def registry(internal: InternalParts) -> Registry:
+    registry = Registry(())
+    dispatch = replace(internal.parts.sweep.dispatch, tenants=registry)
+    internal.parts = replace(internal.parts, sweep=replace(internal.parts.sweep, dispatch=dispatch))
+    return registry
+
+
+@pytest.mark.usefixtures("registry")
+def test_swept_tasks_go_to_the_pair_of_their_tenant(internal: InternalParts, client: FlaskClient) -> None:
+    put(internal, an_event(sweep_at=PAST), a_reply(sweep_at=PAST))
+    assert sweep(client)[0] == 200
+    assert [task.pair for task in ensured(internal)] == [7, 7]
+
+
+def test_a_sweep_without_the_registry_reports_and_answers_503(
+    internal: InternalParts, registry: Registry, client: FlaskClient, capfd: pytest.CaptureFixture[str]
+) -> None:
+    put_many(internal, MISSED_AT_MOST + 2)
+    registry.is_down = True
+    status, body = sweep(client)
+    assert (status, body) == (503, {"error": "registry_unavailable"})
+    assert ensured(internal) == []
+    (line,) = [line for line in parts.lines(capfd.readouterr().out) if line["event"] == "swept"]
+    assert (line["missed"], line["enqueued"]) == (MISSED_AT_MOST, 0)

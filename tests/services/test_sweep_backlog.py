@@ -85,10 +85,10 @@ class Taker:
     taken: list[str] = field(default_factory=list)
     tried: Counter[str] = field(default_factory=Counter)
 
-    def fingerprint(self, sender: str) -> str:
-        return sender
+    def fingerprint(self, credential: str) -> str:
+        return credential
 
-    def send(self, record: Delivery, echo: Echo) -> str:
+    def send(self, record: Delivery, echo: Echo, credential: str) -> str:  # noqa: ARG002 — as the port
         self.tried[record.key] += 1
         trouble = self.trouble(record.key) if self.tried[record.key] == 1 else ""
         if trouble == "limited":
@@ -99,7 +99,7 @@ class Taker:
             raise AnswerLost
         return f"wamid.{record.key}"
 
-    def probe(self, sender: str) -> None:
+    def probe(self, sender: str, credential: str) -> None:
         """It is there."""
 
 

@@ -133,9 +133,13 @@ def test_every_call_that_the_page_of_stores_promises_is_one_of_the_port() -> Non
 PLACES = re.findall(
     r"^\| `([^`]+/[^`]+)` \| (.*) \|$", PROVIDER.split("\n## Registration\n")[1].split("\n## ")[0], re.M
 )
-SETTINGS_OF_META = ("META_APP_SECRET", "WHATSAPP_ACCESS_TOKEN", "WHATSAPP_PHONE_NUMBER_ID")
-"""To verify, to send, and its sender."""
-NOT_WIRING = {"infra/release/deploy.py", "examples/requests/send.py"}
+SETTINGS_OF_META = ("META_APP_SECRET", "WHATSAPP_ACCESS_TOKEN", "WHATSAPP_PHONE_NUMBER_ID", "WHATSAPP_API_VERSION")
+"""To verify, to send, its sender, and its interface."""
+NOT_WIRING = {
+    "infra/release/deploy.py",
+    "examples/requests/send.py",
+    "shared/channels/meta/onboarding_answers.py",
+}
 """They name a setting of the first provider in their help, or use it themselves."""
 
 
@@ -164,7 +168,9 @@ def test_command_line_and_both_services_have_the_same_providers(tmp_path: Path) 
     given = {"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), "HANDLER": "handlers.echo:handle"}
     internal, webhook = build_internal(given), build_webhook(given)
     assert reading().keys() == internal.process_outbound.channels.keys() == webhook.channels.keys()
-    assert {sender.provider for sender in internal.senders.tenants.senders()} == internal.senders.channels.keys()
+    assert {
+        sender.provider for sender in internal.senders.tenants.senders_of_environment()
+    } == internal.senders.channels.keys()
 
 
 def test_payload_key_on_the_page_separates_a_stored_message_from_news() -> None:

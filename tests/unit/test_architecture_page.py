@@ -91,7 +91,7 @@ def test_one_webhook_becomes_the_record_task_and_request_on_the_page() -> None:
     assert message is not None
     answer = handle(message)
     assert isinstance(answer, OutboundMessage)
-    address = MetaChannel(app_secrets=(), credentials={}, base_url="", version="", post=LIMITS.post).address(message)
+    address = MetaChannel(app_secrets=(), base_url="", version="", post=LIMITS.post).address(message)
     payload = {"type": answer.type, "content": answer.content, "reply_to": answer.reply_to, **address}
     assert payload == reply
 

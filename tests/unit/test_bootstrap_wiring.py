@@ -1,5 +1,6 @@
 """Bootstrap: what each part is given, which no test of the parts alone can see."""
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -10,16 +11,20 @@ from typing import Any
 
 import pytest
 
+from shared import config
 from shared.bootstrap import channels, receiving
+from shared.bootstrap.backends import build_registry, build_store
 from shared.bootstrap.channels import CHANNELS, ChannelMaker, explain, reading
+from shared.bootstrap.intake_store import build_intake_registry, build_intake_store
 from shared.bootstrap.internal import Internal, build_internal
 from shared.bootstrap.receiving import RECEIVERS
 from shared.bootstrap.webhook import build_webhook
-from shared.domain.deadline import HEALTHY_SECONDS
+from shared.domain.deadline import FAILURE_SECONDS, HEALTHY_SECONDS
 from shared.domain.identity import backend_id
 from shared.domain.limits import Limits, PostTimes
 from shared.domain.message_kinds import DEFAULT_KINDS, KINDS
 from shared.domain.record import Kind, Task
+from shared.domain.tenants import TenantHandler
 from shared.handlers.url import GRACE
 from shared.net.egress_policy import ANYWHERE
 from shared.net.google_token import GoogleToken
@@ -29,7 +34,11 @@ from shared.pipeline.channels import Channels
 from shared.pipeline.intake import Addressee
 from shared.queues.task_content import QueueSettings
 from shared.stores.firestore.batches import BATCH_SECONDS, HALVES_AT_ONCE
+from shared.stores.sqlite.store import SqliteStore
+from shared.stores.threaded_intake import ThreadedIntake
 from shared.tenants.environment import EnvironmentTenants
+from shared.tenants.registered import RegisteredTenants
+from shared.tenants.registered_intake import RegisteredIntakeTenants
 from tests.support.second_channel import AcmeChannel, AcmeReceiver
 
 URL = "http://127.0.0.1:9/handle"
@@ -52,8 +61,8 @@ def test_the_backend_of_the_configuration_has_marks_and_is_watched(internal: Int
     assert internal.handler.backend == backend_id(URL)
     assert internal.senders.backend == backend_id(URL)
     assert internal.sweep.senders is internal.senders
-    assert internal.process_inbound.backend._id == backend_id(URL)
-    assert internal.process_inbound.backend._limits == internal.config.limits
+    marks = internal.process_inbound.handlers.of("default").marks
+    assert (marks._id, marks._limits) == (backend_id(URL), internal.config.limits)
 
 
 def behind_an_address(tmp_path: Path, **more: str) -> Internal:
@@ -72,7 +81,7 @@ def test_the_backend_is_asked_for_the_kinds_of_the_configuration(tmp_path: Path)
 
 def test_a_handler_in_the_process_has_no_backend(tmp_path: Path) -> None:
     internal = build_internal({"SQLITE_PATH": str(tmp_path / "pombo.sqlite")})
-    assert (internal.senders.backend, internal.process_inbound.backend._id) == (None, None)
+    assert (internal.senders.backend, internal.process_inbound.handlers.of("default").marks._id) == (None, None)
 
 
 def test_least_waits_of_meta_are_scaled_with_ours(internal: Internal) -> None:
@@ -133,13 +142,26 @@ def test_a_channel_has_no_more_secrets_than_its_user_needs(tmp_path: Path) -> No
     of_commands: Any = reading()["meta"]
     assert [one._secrets for one in (of_webhook, of_internal, of_commands)] == [(b"app-secret",), (), ()]
     assert [one._verify_tokens for one in (of_webhook, of_internal, of_commands)] == [(b"verify-token",), (), ()]
-    assert [list(one._credentials.values()) for one in (of_internal, of_commands)] == [["access-token"], []]
-    assert not hasattr(of_webhook, "_credentials")
+    assert "access-token" not in str([vars(one) for one in (of_webhook, of_internal, of_commands)])
+
+
+def test_token_of_the_environment_is_given_to_no_other_provider(internal: Internal) -> None:
+    (ours,) = internal.senders.tenants.senders_of_environment()
+    users = (internal.process_outbound, internal.senders, internal.sweep.reconnects)
+    for credentials in (user.credentials for user in users):
+        assert credentials.of(ours) == credentials.newest(ours) == internal.config["WHATSAPP_ACCESS_TOKEN"]
+        assert credentials.of(replace(ours, provider="another")) == ""
+
+
+def test_every_part_asks_one_registry(internal: Internal) -> None:
+    users = (internal.process_inbound, internal.process_outbound, internal.sweep.reconnects, internal.drain)
+    assert {id(user.tenants) for user in users} == {id(internal.senders.tenants)}
+    assert internal.drain.dispatch.queue is internal.queue
 
 
 def test_the_senders_watched_are_those_of_the_registry(internal: Internal) -> None:
-    (sender,) = internal.senders.tenants.senders()
-    assert (sender.tenant, sender.provider, sender.id) == ("default", "meta", "100000000000001")
+    (sender,) = internal.senders.tenants.senders_of_environment()
+    assert (sender.tenant, sender.provider, sender.provider_id) == ("default", "meta", "100000000000001")
 
 
 def test_both_services_give_up_after_the_same_age(internal: Internal, tmp_path: Path) -> None:
@@ -189,6 +211,10 @@ ENVIRONMENT = {
     "CLOUD_TASKS_EMULATOR_HOST": "127.0.0.1:9",
     "INBOUND_TASK_QUEUE_NAME": "in",
     "OUTBOUND_TASK_QUEUE_NAME": "out",
+    "TENANT_QUEUES": "3",
+    "INBOUND_TENANT_QUEUE_PATTERN": "in-{n}",
+    "TENANT_QUEUE_PATTERN": "out-{n:02d}",
+    "DRAIN_TASK_QUEUE_NAME": "wakers",
     "INTERNAL_TASK_BASE_URL": "http://127.0.0.1:7",
     "INTERNAL_TASK_TOKEN": "new-token, old-token",
     "TASKS_SERVICE_ACCOUNT": "tasks@a-project.iam.gserviceaccount.com",
@@ -234,7 +260,7 @@ def test_every_part_that_has_limits_has_the_scaled_ones_of_the_configuration(
     held = {path: it for path, it in objects(parts) if isinstance(it, Limits)}
     assert set(held.values()) == {parts.config.limits}
     owners = {path.split(".")[1] for path in held}
-    assert owners == ({"accept", "store"} if hasattr(parts, "accept") else {*INTERNAL_PARTS, "store"})
+    assert owners == ({"accept", "store"} if hasattr(parts, "accept") else {*INTERNAL_PARTS, "drain", "store"})
     assert parts.config.limits.handler_timeout == timedelta(seconds=30)
     assert (parts.config.limits.sweep_after, parts.config.limits.inbound_retention) == (
         timedelta(seconds=2),
@@ -279,6 +305,9 @@ def test_the_queue_is_the_one_of_the_settings(build: Build, more: dict[str, str]
         token="new-token",
         dispatch_deadline=timedelta(seconds=675) / 20,
         emulator="127.0.0.1:9",
+        drain="wakers",
+        pairs=3,
+        patterns={Kind.INBOUND: "in-{n}", Kind.OUTBOUND: "out-{n:02d}"},
     )
 
 
@@ -293,26 +322,68 @@ def test_internal_channel_sends_by_its_settings_and_cannot_verify(tmp_path: Path
     channel = parts.process_outbound.channels["meta"]
     assert channel is parts.process_inbound.channels["meta"] is parts.senders.channels["meta"]
     assert (channel._secrets, channel._root) == ((), "http://127.0.0.1:9/graph/v26.0")
-    assert channel._credentials == {"200000000000002": "an-access-token"}
+    (sender,) = parts.senders.tenants.senders_of_environment()
+    assert sender.provider_id == "200000000000002"
+    assert parts.process_outbound.credentials.of(sender) == "an-access-token"
     assert channel._times == parts.config.limits.post
     assert channel._reach is ANYWHERE
 
 
+def test_places_of_handlers_are_a_quarter_of_the_threads_less_the_hung(tmp_path: Path) -> None:
+    internal = built(build_internal, tmp_path, {"THREADS": "12"})
+    places = internal.process_inbound.places
+    internal.handler._hung.begin("acme")
+    assert [places.take("acme", True) for _ in range(3)] == [True, True, False]
+
+
+def test_handlers_of_tenants_are_those_of_the_registry_with_the_deployments_limits(tmp_path: Path) -> None:
+    internal = built(build_internal, tmp_path, {"HANDLER_KINDS": "text", **BEHIND_URL, "PLAN_ALL_OR_NOTHING": "true"})
+    handlers: Any = internal.process_inbound.handlers
+    assert handlers._tenants is internal.process_inbound.tenants
+    assert (handlers._deployment.handler, handlers._kinds) == (internal.handler, {"text"})
+    own = TenantHandler("http://127.0.0.1:9/of-acme", "acme-handler")
+    code = handlers._make("acme", own, f"{SECRET}, {SECRET}")
+    backend, deployment = code.handler._code, internal.handler._code
+    assert (backend._url, backend._secrets) == (own.url, (SECRET, SECRET))
+    assert code.handler.backend == code.marks._id == backend_id(own.url, "acme")
+    assert code.marks._limits == internal.config.limits
+    for name in ("_times", "_connections", "_max_replies", "_reach", "kinds"):
+        assert getattr(backend, name) == getattr(deployment, name), name
+    for name in ("_timeout", "_hung", "_stopping", "_all_or_nothing"):
+        assert getattr(code.handler, name) == getattr(internal.handler, name), name
+    assert code.close == backend.close
+
+
 def test_in_process_handler_gets_its_timeout_threads_and_reply_limit(tmp_path: Path) -> None:
     handler = built(build_internal, tmp_path, {}).handler
-    assert (handler._timeout, handler._threads) == (30, 7)
+    assert (handler._timeout, handler._hung._threads) == (30, 7)
     assert handler._code.max_replies == 30
 
 
 def test_url_handler_is_called_by_its_settings(tmp_path: Path) -> None:
     handler = built(build_internal, tmp_path, BEHIND_URL).handler
     backend, seconds = handler._code, timedelta(seconds=1)
-    assert (handler._timeout, handler._threads) == (30 + GRACE.total_seconds(), 7), "the socket's clock comes first"
+    assert handler._timeout == 30 + GRACE.total_seconds(), "the socket's clock comes first"
+    assert handler._hung._threads == 7
     assert (backend._url, len(backend._secrets), backend._secrets[0]) == (URL, 2, SECRET)
     assert backend._times == PostTimes(
         connect=0.15 * seconds, write=30 * seconds, read=30 * seconds, total=30 * seconds
     )
     assert (backend._connections, backend._max_replies, backend._reach) == (7, 30, ANYWHERE)
+
+
+@each_service
+def test_tenants_are_those_of_the_environment_and_of_the_store_registry(
+    build: Build, more: dict[str, str], tmp_path: Path
+) -> None:
+    parts = built(build, tmp_path, more)
+    is_webhook = build is build_webhook
+    tenants = parts.accept.tenants if is_webhook else parts.process_inbound.tenants
+    assert type(tenants) is (RegisteredIntakeTenants if is_webhook else RegisteredTenants)
+    assert tenants._registry is parts.store
+    assert tenants._cache._monotonic is time.monotonic, "the age of an answer does not depend on the date"
+    if not is_webhook:
+        assert parts.senders.tenants is tenants
 
 
 @each_service
@@ -425,17 +496,38 @@ def test_deployed_webhook_calls_the_queue_and_firestore_with_one_token() -> None
 
 def test_lone_call_of_the_webhook_needs_no_task_unless_it_may_outlast_its_post() -> None:
     parts: Any = build_webhook(DEPLOYED)
-    longest = (parts.store._writes._longest, parts.queue._calls._longest)
-    assert longest == (BATCH_SECONDS, PATIENCE), "the seconds after which the calls end by themselves"
+    longest = (parts.store._writes._longest, parts.store._entries._longest, parts.queue._calls._longest)
+    assert longest == (BATCH_SECONDS, FAILURE_SECONDS, PATIENCE), "the seconds after which the calls end by themselves"
     assert max(longest) < HEALTHY_SECONDS
 
 
 def test_each_call_in_flight_of_the_webhook_has_a_connection() -> None:
-    """Half of a bisected batch leaves as many for others, and the reads of what exists have some too."""
+    """Half of a bisected batch leaves as many for others; reads of what exists and of the registry have some too."""
     parts: Any = build_webhook(DEPLOYED)
     store, queue = (client._client._http._most for client in (parts.store._rest, parts.queue))
-    assert store >= max(2 * HALVES_AT_ONCE, 2 * parts.store._writes._in_flight.most)
+    writes, entries = (calls._in_flight.most for calls in (parts.store._writes, parts.store._entries))
+    assert store >= max(2 * HALVES_AT_ONCE, 2 * writes) + entries
     assert queue == parts.queue._calls._in_flight.most == 64
+
+
+@pytest.mark.parametrize("store", config.STORES)
+def test_one_store_of_each_service_keeps_the_records_and_the_registry(tmp_path: Path, store: str) -> None:
+    environment = {"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), "STORE": store, "REDIS_URL": "redis://127.0.0.1:9/0"}
+    environment |= {"FIRESTORE_EMULATOR_HOST": "127.0.0.1:9"}
+    internal, webhook = config.load(environment, config.INTERNAL), config.load(environment, config.WEBHOOK)
+    whole, half = build_store(internal), build_intake_store(webhook, GoogleToken())
+    assert build_registry(internal, whole) is whole
+    assert build_intake_registry(webhook, half) is half
+
+
+def test_crash_of_the_registry_is_none_of_the_store(tmp_path: Path) -> None:
+    environment = {"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), "CRASH_AT": "before:registry.entries"}
+    internal, webhook = config.load(environment, config.INTERNAL), config.load(environment, config.WEBHOOK)
+    whole, half = build_store(internal), build_intake_store(webhook, GoogleToken())
+    assert isinstance(whole, SqliteStore)
+    assert isinstance(half, ThreadedIntake)
+    assert not isinstance(build_registry(internal, whole), SqliteStore), "it would crash"
+    assert not isinstance(build_intake_registry(webhook, half), ThreadedIntake)
 
 
 def test_webhook_calls_no_emulator_with_its_token(tmp_path: Path) -> None:
@@ -459,3 +551,9 @@ def test_each_service_uses_the_configured_queue_names(tmp_path: Path) -> None:
     tasks = [Task("0e" * 20, kind, "correlation-1", generation=0) for kind in (Kind.INBOUND, Kind.OUTBOUND)]
     for parts in (build_webhook(environment), build_internal(environment)):
         assert [parts.queue.queue_of(task) for task in tasks] == ["events-in", "messages-out"]
+
+
+def test_tasks_of_the_internal_service_go_where_its_registry_says(tmp_path: Path) -> None:
+    parts: Any = built(build_internal, tmp_path, {})
+    assert parts.process_inbound.dispatch is parts.process_outbound.dispatch is parts.sweep.dispatch
+    assert parts.sweep.dispatch.tenants is parts.process_inbound.tenants

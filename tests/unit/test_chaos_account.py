@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from cli.chaos.audit import Audit, AuditInputs, audit, by_key
+from cli.chaos.businesses import businesses
 from cli.chaos.message_fate import BAD, Evidence, Fate, LedgerEntry, Rules, entries
 from cli.chaos.message_script import Script, ScriptedReply
 from cli.chaos.plan import Inbound
@@ -17,7 +18,8 @@ from tests.support.builders import LIMITS, at, done, in_doubt, pending
 
 SENDER, CONTACT = "100000000000001", "15550000007"
 WINDOW = timedelta(seconds=300)
-RULES = Rules(SENDER, DoubtPolicy.RESEND, WINDOW)
+BUSINESSES = businesses(2, SENDER)
+RULES = Rules(BUSINESSES, DoubtPolicy.RESEND, WINDOW)
 INBOUND = Inbound("wamid.CHAOS.1.0", CONTACT, Script(0, "tbl", 0, 0))
 RAISING = replace(INBOUND, script=Script(0, "tbl", 0, None))
 EVENT = message_event_id("meta", SENDER, INBOUND.id)
@@ -38,7 +40,7 @@ def records(**changes: Delivery | None) -> dict[str, Delivery]:
 def ledger(*indexes: int) -> list[LedgerEntry]:
     """The replies of these indexes as WhatsApp took them, one a second."""
     replies = INBOUND.script.replies
-    return [LedgerEntry(KEYS[n], CONTACT, replies[n], at(place), place) for place, n in enumerate(indexes)]
+    return [LedgerEntry(KEYS[n], SENDER, CONTACT, replies[n], at(place), place) for place, n in enumerate(indexes)]
 
 
 def account(
@@ -301,6 +303,7 @@ def test_doubted_messages_are_counted() -> None:
 def test_the_ledger_is_read_as_the_simulator_gives_it() -> None:
     row = {
         "key": KEYS[0],
+        "phone_number_id": SENDER,
         "echo": f"pombo1.{KEYS[0]}.0.abcdefgh",
         "to": f"+{CONTACT}",
         "recipient": None,
@@ -311,7 +314,28 @@ def test_the_ledger_is_read_as_the_simulator_gives_it() -> None:
         "answered": None,
     }
 
-    assert list(entries([row])) == [LedgerEntry(KEYS[0], CONTACT, ScriptedReply("text", {"body": "hello"}), at(0), 0)]
+    reply = ScriptedReply("text", {"body": "hello"})
+    assert list(entries([row])) == [LedgerEntry(KEYS[0], SENDER, CONTACT, reply, at(0), 0)]
+
+
+def test_message_stored_under_another_tenant_is_crossed() -> None:
+    of_second = replace(INBOUND, tenant=1)
+    key = message_event_id("meta", BUSINESSES[1].sender, INBOUND.id)
+    found = account([], {key: replace(done(Kind.INBOUND, plan_size=3), key=key, tenant="default")}, of_second)
+    assert found.received[Fate.CROSSED] == 1
+    assert found.bad > 0
+
+
+def test_reply_from_another_tenants_number_is_crossed() -> None:
+    entry = replace(ledger(0)[0], sender=BUSINESSES[1].sender)
+    found = account([entry, *ledger(1, 2)], records())
+    assert (found.replies[Fate.CROSSED], found.replies[Fate.DELIVERED]) == (1, 2)
+    assert found.bad == 1
+
+
+def test_reply_stored_under_another_tenant_is_crossed() -> None:
+    found = account(ledger(0, 1, 2), records(first=replace(done(), tenant=BUSINESSES[1].tenant)))
+    assert (found.replies[Fate.CROSSED], found.bad) == (1, 1)
 
 
 def test_first_findings_are_listed_and_all_are_counted() -> None:

@@ -123,6 +123,17 @@ def test_at_most_five_contacts_are_refused_in_a_large_plan() -> None:
     assert 0 < len(make_plan(replace(ORDER, contacts=20_000)).refused) <= 5
 
 
+def test_contacts_are_spread_over_the_tenants_and_nothing_else_changes() -> None:
+    one, four = make_plan(ORDER), make_plan(replace(ORDER, tenants=4))
+    assert {message.tenant for message in one.messages} == {0}
+    tenants: dict[str, set[int]] = {}
+    for message in four.messages:
+        tenants.setdefault(message.contact, set()).add(message.tenant)
+    assert all(len(found) == 1 for found in tenants.values())
+    assert set().union(*tenants.values()) == {0, 1, 2, 3}
+    assert [replace(message, tenant=0) for message in four.messages] == list(one.messages)
+
+
 # ---- the script and the handler
 
 

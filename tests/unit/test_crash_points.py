@@ -12,7 +12,7 @@ from shared import crash
 from shared.bootstrap.internal import build_internal
 from shared.bootstrap.webhook import build_webhook
 from shared.config import ConfigError
-from shared.pipeline import clock, intake, ports
+from shared.pipeline import clock, intake, ports, registry
 from shared.pipeline.channels import Channels
 from tests.support.crashing_port import Port
 
@@ -49,6 +49,9 @@ def test_the_points_are_before_and_after_every_method_of_every_port() -> None:
         "store": (ports.Store, intake.IntakeStore),
         "queue": (ports.Queue, intake.IntakeQueue),
         "tenants": (ports.Tenants, intake.IntakeTenants),
+        "registry": (registry.Registry, registry.IntakeRegistry),
+        "credentials": (ports.Credentials,),
+        "secrets": (ports.Secrets,),
         "channel": (ports.Channel, intake.IntakeChannel),
         "handler": (ports.Handler,),
         "clock": (clock.Clock,),
@@ -129,7 +132,7 @@ BUILDERS: Mapping[str, Callable[[Mapping[str, str]], object]] = {
 }
 PARTS = {
     "webhook": {"store", "queue", "tenants", "channel", "clock"},
-    "internal": {"store", "queue", "tenants", "channel", "clock", "handler"},
+    "internal": {"store", "queue", "tenants", "credentials", "channel", "clock", "handler"},
 }
 
 

@@ -75,7 +75,7 @@ HANDLINGS: dict[str, HandlerVerdict] = {
     "drops": Dropped("spam"),
     "shutdown": Released(),
 }
-SPENDS_NONE = {"limited", "credential_refused", "blocked", "provider_down", "backend_down"}
+SPENDS_NONE = {"limited", "credential_refused", "credential_replaced", "blocked", "provider_down", "backend_down"}
 GUARDS = {"open": Go(), "closed": Wait("blocked", NOW), "closed for good": Never("window")}
 
 PICK = st.integers(0, 99)

@@ -697,6 +697,14 @@ VERDICTS = (
         Ensure,
     ),
     Settled(
+        "Credential that was replaced meanwhile: due in a second",
+        CredentialRefused(190, replaced=True),
+        ALL_MINE,
+        RESCHEDULED,
+        given_back("credential_replaced", 190, at(1)),
+        Ensure,
+    ),
+    Settled(
         "Blocked: due at blocked_until",
         Blocked(BlockScope.SENDER, 368, at(1234)),
         ALL_MINE,

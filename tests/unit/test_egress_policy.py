@@ -256,7 +256,7 @@ def test_the_addresses_of_the_configuration_are_trusted_in_prod_too(server: Serv
         internal.handler(HandlerCall("e" * 40, "corr_0001", 1, message))
     reply = leased(sender=SENDER, payload={"type": "text", "content": {"body": "hello"}, "to": "+15550002222"})
     with pytest.raises(ProviderUnavailable):
-        internal.process_outbound.channels["meta"].send(reply, Echo(reply.key, 0, reply.correlation_id))
+        internal.process_outbound.channels["meta"].send(reply, Echo(reply.key, 0, reply.correlation_id), "token")
     assert server.called == [NEAR, NEAR]
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from shared.domain.events import Change, MessageReceived, Unparsable
 from shared.domain.identity import (
     Echo,
+    backend_id,
     canonical_json,
     change_event_id,
     is_correlation_id,
@@ -240,3 +241,10 @@ def test_foreign_echo_is_none(name: str) -> None:
 def test_parsed_echo_is_exactly_the_text_or_none(text: str) -> None:
     echo = parse_echo(text)
     assert echo is None or str(echo) == text
+
+
+def test_marks_of_a_backend_are_named_by_its_address_and_its_tenant() -> None:
+    """The deployment's name must stay as it was: its marks are stored."""
+    url = "https://backend.example.com/pombo"
+    assert backend_id(url) == vector("backend", url)
+    assert backend_id(url, "acme") == vector("backend", url, "acme")

@@ -24,8 +24,11 @@ class Rule:
     never: tuple[str, ...] = ()
 
 
-ADAPTER = Rule(may=("shared.domain", "shared.pipeline.ports", "shared.pipeline.intake", "shared.net", "shared.logs"))
-SERVICE = Rule(may=("shared.bootstrap", "shared.domain", "shared.pipeline", "shared.config", "shared.logs"))
+PORTS = ("shared.pipeline.ports", "shared.pipeline.intake", "shared.pipeline.registry")
+ADAPTER = Rule(may=("shared.domain", *PORTS, "shared.net", "shared.logs"))
+SERVICE = Rule(
+    may=("shared.bootstrap", "shared.domain", "shared.pipeline", "shared.config", "shared.logs", "shared.signals")
+)
 SERVICE_COMMON = (
     *("services.task_responses", "services.error_responses", "services.health", "services.serving", "services.server"),
     *("services.async_server", "services.exchange"),
@@ -34,15 +37,19 @@ SERVICE_COMMON = (
 RULES: Mapping[str, Rule] = {
     "shared.domain": Rule(third_party=False),
     "shared.pipeline": Rule(may=("shared.domain", "shared.logs"), third_party=False),
-    "shared.operations": Rule(may=("shared.domain", "shared.pipeline", "shared.logs"), third_party=False),
+    "shared.operations": Rule(
+        may=("shared.domain", "shared.pipeline", "shared.tenants", "shared.logs"), third_party=False
+    ),
     "shared.logs": Rule(may=("shared.log_events",)),
     "shared.log_events": Rule(third_party=False),
     "shared.config": Rule(may=("shared.domain", "shared.logs"), third_party=False),
+    "shared.signals": Rule(third_party=False),
     "shared.crash": Rule(may=("shared.pipeline", "shared.config"), third_party=False),
     "shared.net": Rule(may=("shared.domain",)),
     "shared.channels": ADAPTER,
     "shared.stores": ADAPTER,
     "shared.queues": ADAPTER,
+    "shared.secrets": ADAPTER,
     "shared.tenants": ADAPTER,
     "shared.handlers": ADAPTER,
     "shared.bootstrap": Rule(may=("shared",)),
@@ -53,7 +60,7 @@ RULES: Mapping[str, Rule] = {
     "services": Rule(may=SERVICE.may, never=("services.webhook", "services.internal", "services.api")),
     "pombo": Rule(may=("shared.handlers",), third_party=False),
     "handlers": Rule(may=("pombo", "shared.handlers")),
-    "local": Rule(may=("shared.config", "shared.crash", "shared.domain")),
+    "local": Rule(may=("shared.config", "shared.crash", "shared.domain", "shared.signals")),
     "cli.chaos": Rule(may=("cli", "shared", "local", "pombo")),
     "cli": Rule(may=(*SERVICE.may, "shared.operations", "local")),
 }

@@ -106,7 +106,7 @@ def test_a_type_that_a_team_made_up_is_logged_as_other(type: Any) -> None:
 def test_event_fields_name_its_first_task_with_or_without_a_record(
     event: MessageReceived | Change | Unparsable, key: str, event_type: str
 ) -> None:
-    assert log_fields.of_event(event, "default", Queue()) == {
+    assert log_fields.of_event(event, "default", None, Queue()) == {
         "inbound_event_id": key,
         "correlation_id": None,
         "stage": "inbound",
@@ -122,10 +122,10 @@ def test_event_fields_name_its_first_task_with_or_without_a_record(
 def test_event_fields_name_the_queue_of_its_tenant() -> None:
     class Queues(Queue):
         def queue_of(self, task: Task) -> str:
-            return f"{task.kind}-{task.tenant}"
+            return f"{task.kind}-{task.pair}"
 
     event = MessageReceived("meta", SENDER, WAMID, NUMBER, MESSAGE)
-    assert log_fields.of_event(event, "acme", Queues())["queue"] == "inbound-acme"
+    assert log_fields.of_event(event, "acme", 7, Queues())["queue"] == "inbound-7"
 
 
 def test_receipt_fields_have_its_echo_and_a_hash_of_the_provider_id() -> None:
@@ -179,7 +179,7 @@ def test_no_fields_hold_the_number_or_the_providers_id() -> None:
     fields = [
         log_fields.of_record(record, CHANNELS),
         log_fields.of_task(Task.of(record), Queue()),
-        log_fields.of_event(event, "default", Queue()),
+        log_fields.of_event(event, "default", None, Queue()),
         log_fields.of_receipt(receipt(kind=ReceiptKind.SENT), None),
     ]
     assert NUMBER not in json.dumps(fields)

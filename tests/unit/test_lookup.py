@@ -10,8 +10,8 @@ import pytest
 from shared.domain.identity import is_id_prefix, message_event_id
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind
+from shared.domain.tenants import Sender
 from shared.operations.lookup import MATCHES, Ambiguous, LookupResult, Match, find
-from shared.pipeline.intake import Sender
 from shared.stores.sqlite.store import SqliteStore
 from tests.support.builders import NOW, at, done, dropped, pending
 
@@ -35,7 +35,7 @@ def put(store: SqliteStore, record: Delivery, **changes: Any) -> Delivery:
 
 
 def look(store: SqliteStore, id: str) -> LookupResult | None:
-    return find(store, id, [Sender("default", "other", SENDER), Sender("default", "meta", SENDER)])
+    return find(store, id, ["meta", "other"], [Sender("default", "other", SENDER), Sender("default", "meta", SENDER)])
 
 
 def event(store: SqliteStore, **changes: Any) -> Delivery:
@@ -154,3 +154,23 @@ def test_message_for_an_unknown_sender_is_found_by_its_full_message_id(store: Sq
     )
     assert look(store, TEST_BUTTON) == LookupResult(TEST_BUTTON, [record])
     assert look(store, TEST_BUTTON[:-1]) is None
+
+
+def test_id_that_is_known_reads_no_senders(store: SqliteStore) -> None:
+    """A deployment may have thousands, at a read each."""
+    event(store)
+    put(store, done(), key="9f" * 20, provider="meta", provider_id="wamid.HBgLsent")
+
+    def senders() -> Iterator[Sender]:
+        pytest.fail("the senders were listed")
+        yield
+
+    for id in (KEY, KEY[:8], CORRELATION, CORRELATION[:8], "wamid.HBgLsent"):
+        assert find(store, id, ["meta"], senders()) is not None
+
+
+def test_message_id_is_found_at_a_sender_of_any_tenant(store: SqliteStore) -> None:
+    came = event(store, key=message_event_id("meta", STRANGER, "wamid.HBgLother"), tenant="bakery")
+    ours, theirs = Sender("default", "meta", SENDER), Sender("bakery", "meta", STRANGER)
+    assert find(store, "wamid.HBgLother", ["meta"], [ours]) is None
+    assert find(store, "wamid.HBgLother", ["meta"], [ours, theirs]) == LookupResult("wamid.HBgLother", [came])

@@ -23,7 +23,7 @@ VECTORS = [  # made with openssl dgst -sha256 -hmac test_app_secret
 
 
 def channel(*secrets: str) -> MetaChannel:
-    return MetaChannel(app_secrets=secrets, credentials={}, base_url="", version="v25.0", post=PostTimes())
+    return MetaChannel(app_secrets=secrets, base_url="", version="v25.0", post=PostTimes())
 
 
 def request(body: bytes, signature: str | None) -> Incoming:
@@ -105,15 +105,12 @@ def test_no_header_raises_anything_but_signature_invalid(body: bytes, signature:
 
 
 def test_fingerprint_differs_by_credential_and_reveals_nothing() -> None:
-    def fingerprint(credentials: dict[str, str]) -> str:
-        meta = MetaChannel(app_secrets=(), credentials=credentials, base_url="", version="v25.0", post=PostTimes())
-        return meta.fingerprint("200000000000001")
-
-    one, other = fingerprint({"200000000000001": "token-1"}), fingerprint({"200000000000001": "token-2"})
+    meta = channel()
+    one, other = meta.fingerprint("token-1"), meta.fingerprint("token-2")
     assert one != other
-    assert one == fingerprint({"200000000000001": "token-1", "200000000000002": "token-2"})
+    assert one == channel().fingerprint("token-1")
     assert "token" not in one
-    assert fingerprint({}) == fingerprint({"200000000000001": ""}) == ""
+    assert meta.fingerprint("") == ""
 
 
 # ---- the handshake

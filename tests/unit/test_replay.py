@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from shared.operations.dead_letters import Discard, Done, Replay
+from shared.tenants.environment import EnvironmentTenants
 from tests.support.builders import LIMITS, done
 from tests.support.pipelines import Clock, Queue, Store
 
 MAKERS: dict[str, Callable[[Store, Queue, Clock], Replay | Discard]] = {
-    "replay": lambda store, queue, clock: Replay(store, queue, LIMITS, clock),
+    "replay": lambda store, queue, clock: Replay(store, queue, EnvironmentTenants.of(), LIMITS, clock),
     "discard": lambda store, _, clock: Discard(store, LIMITS, clock, "a test"),
 }
 

@@ -18,10 +18,13 @@ from shared.operations.dead_letters import find
 from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.channels import Channels
 from shared.pipeline.dispatch import TaskDispatch
+from shared.pipeline.handler_places import HandlerPlaces
 from shared.pipeline.intake import Addressee, Tenant
 from shared.pipeline.ports import BackendUnavailable, HandlerCall, HandlerFault, HandlerInterrupted
 from shared.pipeline.process_inbound import ProcessInbound
+from shared.tenants.environment import EnvironmentTenants
 from tests.support.builders import LAST, LIMITS, expired, pending, task_for
+from tests.support.one_handler import OneHandler
 from tests.support.pipelines import ADDRESS, SENDER, Channel, Clock, Lines, Queue, Store, lines_of
 
 ACCOUNT = "300000000000003"
@@ -40,8 +43,11 @@ class Registry:
             raise RegistryUnavailable
         return Tenant("late") if addressee.id == (ACCOUNT if addressee.is_account else SENDER) else None
 
-    def senders(self, tenant: str | None = None) -> tuple[Any, ...]:
+    def senders_of_account(self, *_: str) -> tuple[Any, ...]:
         return ()
+
+    def are_several(self) -> bool:
+        return True
 
 
 @dataclass
@@ -81,9 +87,9 @@ class World:
             self.store,
             self.registry,
             Channels({"meta": self.channel}),
-            self.handler,
-            BackendMarks(self.handler.backend, self.store, LIMITS, self.clock),
-            TaskDispatch(self.queue, self.clock, LIMITS, Channels({"meta": self.channel})),
+            OneHandler(self.handler, BackendMarks(self.handler.backend, self.store, LIMITS, self.clock)),
+            HandlerPlaces(16),
+            TaskDispatch(self.queue, self.clock, LIMITS, Channels({"meta": self.channel}), EnvironmentTenants.of()),
             LIMITS,
             self.clock,
             lambda: self.stops,
@@ -240,11 +246,11 @@ def test_store_outage_at_the_end_leaves_the_lease_with_its_tenant(world: World) 
     record = world.add()
     change, calls = world.store.change, []
 
-    def away(*given: Any) -> Any:
+    def away(*given: Any, **named: Any) -> Any:
         calls.append(given)
         if len(calls) > 1:
             raise StoreUnavailable
-        return change(*given)
+        return change(*given, **named)
 
     world.store.change = away  # type: ignore[method-assign]
     with pytest.raises(StoreUnavailable):

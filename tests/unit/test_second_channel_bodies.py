@@ -148,7 +148,7 @@ def sent(status: int, body: bytes | None) -> str | None:
     channel: Any = AcmeChannel("secret", "https://pombo.example.com", "http://127.0.0.1:9")
     channel._poster = Answering(status, body)
     record = pending(payload={"type": "text", "content": {"body": "hello"}, "to": "acme:+15550002222"})
-    answer: str | None = channel.send(record, Echo(record.key, 0, record.correlation_id))
+    answer: str | None = channel.send(record, Echo(record.key, 0, record.correlation_id), "token")
     return answer
 
 

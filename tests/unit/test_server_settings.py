@@ -362,7 +362,7 @@ def test_a_log_line_names_its_trace_in_the_project_of_the_settings(parts: Intern
     task = Task("1" * 40, Kind.INBOUND, "corr_0001", 0)
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
     with create_app(parts).test_request_context(headers={"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}):
-        assert _context(task, parts)["logging.googleapis.com/trace"] == f"projects/a-project/traces/{trace}"
+        assert _context(task, parts, ())["logging.googleapis.com/trace"] == f"projects/a-project/traces/{trace}"
 
 
 def test_a_log_line_of_the_webhook_names_its_trace_there_too(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

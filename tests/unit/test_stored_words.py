@@ -28,6 +28,7 @@ from shared.domain import (
     retention,
     send_errors,
     tasks,
+    tenants,
     verdicts,
 )
 from shared.domain.limits import Backoff, Limits, PostTimes, Waits
@@ -53,6 +54,7 @@ ENUMS: Mapping[type[StrEnum], Mapping[str, str]] = {
     },
     listings.Listing: {
         "DEAD": "dead",
+        "PENDING": "pending",
         "REFUSED": "refused",
         "UNKNOWN_SENDER": "unknown_sender",
         "REPLAYED": "replayed",
@@ -226,7 +228,13 @@ NUMBERS: Mapping[Any, Mapping[str, Any]] = {
         "account": backoff(60, 2, 3600),
         "maintenance": 30,
         "minute": 60,
+        "second": 1,
         "credential": 600,
+        "replaced_credential": 1,
+        "credentials_unavailable": 60,
+        "suspended": 600,
+        "pace_ahead": 600,
+        "pace_late": 10,
         "block": backoff(600, 2, 21_600),
         "predecessor": backoff(0.3, 2, 38.4),
         "outage": backoff(10, 2, 300),
@@ -235,6 +243,7 @@ NUMBERS: Mapping[Any, Mapping[str, Any]] = {
         "credential_probe": 7200,
         "confirmation": 60,
         "doubt": backoff(15, 2, 240),
+        "busy": backoff(1, 2, 32),
         "reply_spacing": 0.3,
     },
 }
@@ -277,6 +286,9 @@ def test_a_new_record_has_spent_and_waited_for_nothing() -> None:
 
 
 SAYS_SOMETHING = {
+    ("Tenant", "state"): tenants.TenantState.ACTIVE,
+    ("Sender", "order"): tenants.Order.CONTACT,
+    ("Pace", "burst"): 1,
     ("HandlerFailed", "origin"): verdicts.Origin(),
     ("Limit", "seen"): "November 2026",
     ("Limit", "confirmed"): True,

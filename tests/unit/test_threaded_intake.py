@@ -10,13 +10,16 @@ import pytest
 from pytest_mock import MockerFixture
 
 from shared.domain.deadline import Deadline
-from shared.domain.errors import StoreUnavailable
+from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.events import ReceiptBlock
 from shared.pipeline.intake import Created
+from shared.pipeline.registry import Entry, EntryKind, EntryName
+from shared.stores.entries import StoredEntry
 from shared.stores.redis import intake as redis_intake
 from shared.stores.sqlite import intake as sqlite_intake
 from shared.stores.threaded_intake import PORTION, RARE_SECONDS, ThreadedIntake
 
+A, BROKEN = EntryName(EntryKind.SENDER, "a"), EntryName(EntryKind.SENDER, "broken")
 NOTED: Any = None
 """A block; the store only counts its calls."""
 
@@ -43,6 +46,11 @@ class Store:
 
     def ping(self) -> None:
         self._call("ping")
+
+    def stored_entries(self, names: Sequence[EntryName]) -> Sequence[StoredEntry | None]:
+        self._call("entries")
+        self.counts.append(len(names))
+        return [StoredEntry(name, "acme", '{"n":1}' if name.id == "a" else "{", 1) for name in names]
 
     def close(self) -> None:
         self.begun.append("close")
@@ -101,6 +109,39 @@ def test_records_and_receipts_do_not_wait_for_each_other(store: Store, intake: T
         assert await asyncio.gather(*calls) == [[Created()], [True]]
 
     asyncio.run(run())
+
+
+def test_entries_wait_neither_for_records_nor_for_receipts(store: Store, intake: ThreadedIntake) -> None:
+    async def run() -> None:
+        calls = [
+            asyncio.ensure_future(intake.create_all(some(1), soon())),
+            asyncio.ensure_future(intake.note_receipts(some(1), soon())),
+        ]
+        await until(lambda: {*store.begun} == {"create", "note"})
+        found = asyncio.ensure_future(intake.entries([A], soon()))
+        await until(lambda: "entries" in store.begun)
+        store.gate.set()
+        assert await found == [Entry(A, "acme", {"n": 1}, 1)]
+        await asyncio.gather(*calls)
+
+    asyncio.run(run())
+
+
+def test_invalid_entry_of_one_post_is_none_of_another(store: Store, intake: ThreadedIntake) -> None:
+    """All but the first share a call."""
+
+    async def run() -> list[Any]:
+        asked = [[A], [BROKEN], [A, A], [BROKEN]]
+        calls = [asyncio.ensure_future(intake.entries(names, soon())) for names in asked]
+        await until(lambda: store.begun == ["entries"])
+        store.gate.set()
+        return await asyncio.gather(*calls, return_exceptions=True)
+
+    first, broken, second, also = asyncio.run(run())
+    entry = Entry(A, "acme", {"n": 1}, 1)
+    assert (first, second) == ([entry], [entry, entry])
+    assert (type(broken), type(also)) == (UnknownState, UnknownState)
+    assert store.counts == [1, 3]
 
 
 def test_pings_and_blocks_in_flight_delay_no_record_and_no_receipt(store: Store, intake: ThreadedIntake) -> None:

@@ -758,6 +758,16 @@ def test_waiting_is_read_from_the_log(reason: str | None) -> None:
     ("kind", "event", "reason", "begins", "began"),
     [
         (Kind.OUTBOUND, "outbound_waiting", "provider_down", "Waiting: WhatsApp is", "Waited while WhatsApp was"),
+        (Kind.OUTBOUND, "outbound_waiting", "suspended", "Waiting: the tenant is", "Waited while the tenant was"),
+        (Kind.OUTBOUND, "outbound_waiting", "sender_removed", "Waiting: its business", "Waited while its business"),
+        (
+            Kind.OUTBOUND,
+            "outbound_waiting",
+            "credentials_unavailable",
+            "Waiting: a secret that it needs is missing",
+            "Waited for a secret",
+        ),
+        (Kind.OUTBOUND, "outbound_waiting", "paced", "Waiting for its turn", "Waited for its turn"),
         (
             Kind.OUTBOUND,
             "outbound_waiting",
@@ -778,6 +788,20 @@ def test_waiting_is_read_from_the_log(reason: str | None) -> None:
             "backend_down",
             "Waiting: the handler's backend does not",
             "Waited while the handler's backend did not",
+        ),
+        (
+            Kind.INBOUND,
+            "inbound_waiting",
+            "busy",
+            "Waiting: the handler is busy with other messages of this tenant",
+            "Waited while the handler was busy",
+        ),
+        (
+            Kind.INBOUND,
+            "inbound_waiting",
+            "credentials_unavailable",
+            "Waiting: a secret that it needs is missing",
+            "Waited for a secret",
         ),
     ],
 )
@@ -942,7 +966,7 @@ def test_checks_while_in_doubt_are_a_wait_for_the_receipt() -> None:
     assert moment.sentence == "Waiting for a delivery receipt; checked 2 times, the last at 12:00:02 UTC."
 
 
-@pytest.mark.parametrize("reason", ["blocked", "WHATSAPP_REAUTH_REQUIRED", "provider_down"])
+@pytest.mark.parametrize("reason", ["blocked", "WHATSAPP_REAUTH_REQUIRED", "provider_down", "suspended"])
 def test_message_without_attempts_has_the_reason_of_its_wait(reason: str) -> None:
     (reply,) = build([pending()], [waiting(0, reason)]).replies
     assert (reply.shown, reply.why) == ("pending", reason)

@@ -1,0 +1,293 @@
+"""Isolation runs: what a tenant in trouble costs the others, on a running stack with four tenants.
+
+    python -m tests.outages.isolation_runs --store redis --messages 300 --trouble limited
+
+Tenants B, C and D get one message a second each, first with A idle and then with A in trouble, on the same stack. Two
+times are measured: from the customer's message to the call of the handler, and from the reply's creation to the
+provider. A trouble shows a fault if a tenant's p95 grows beyond the allowed factor.
+"""
+
+import argparse
+import math
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+
+from shared.domain.identity import message_event_id, outbound_key
+from tests.support.stack import ROOT, SECRET, TASK_TOKEN, TEAM, Stack, clean_environment, command
+
+FACTOR = 1.5
+"""How much a tenant's p95 may grow while another tenant is in trouble."""
+
+IN_TROUBLE, OTHERS = "tenant-a", ("tenant-b", "tenant-c", "tenant-d")
+NUMBERS: Mapping[str, str] = {name: f"30000000000000{place}" for place, name in enumerate((IN_TROUBLE, *OTHERS))}
+ACCOUNTS: Mapping[str, str] = {name: f"40000000000000{place}" for place, name in enumerate((IN_TROUBLE, *OTHERS))}
+KEY = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0"
+NOBODY = "http://127.0.0.1:9/pombo"
+"""An address that refuses connections."""
+
+QUEUED = 1000
+"""Messages of the tenant in trouble that wait for the provider."""
+
+HANGS = 15
+"""Seconds that a hanging handler takes."""
+
+EVENT, REPLY = "message to handler", "reply to provider"
+_contacts = count(9_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One message of a customer to a tenant, and when it was written."""
+
+    tenant: str
+    id: str
+    at: float
+
+
+Samples = Mapping[tuple[str, str], Sequence[float]]
+"""Seconds of each message, by what was measured and by tenant."""
+
+
+# ---- the stack
+
+
+def make_stack(data_dir: Path, store: str) -> Stack:
+    """A stack at the protocol's own speed, not started. Its handler does what the message says."""
+    settings = {
+        "HANDLER": "scripted:handle",
+        "HANDLER_CALLS": str(data_dir / "calls.jsonl"),
+        "HANDLER_TIMEOUT": "20s",
+        "PYTHONPATH": str(TEAM),
+        "META_APP_SECRET": SECRET,
+        "INTERNAL_TASK_TOKEN": TASK_TOKEN,
+    }
+    return Stack(data_dir, (), settings, store)
+
+
+def pombo(stack: Stack, *arguments: str, given: str = "") -> None:
+    """Run a command on the stack, with this on its standard input."""
+    done = subprocess.run(
+        command(*arguments, "--data-dir", str(stack.data_dir)),
+        cwd=ROOT,
+        env=clean_environment(META_APP_SECRET=SECRET, INTERNAL_TASK_TOKEN=TASK_TOKEN),
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+    assert done.returncode == 0, f"pombo {' '.join(arguments)}: {done.stderr}"
+
+
+def add_tenants(stack: Stack) -> None:
+    """Each with one number, which the simulator knows by the same token."""
+    for tenant, number in NUMBERS.items():
+        token = f"token-of-{tenant}"
+        stack.control("POST", "senders", {"phone_number_id": number, "waba": ACCOUNTS[tenant], "token": token})
+        pombo(stack, "tenants", "add", tenant, "--json")
+        about = ("--tenant", tenant, "--provider", "meta", "--id", number, "--account", ACCOUNTS[tenant])
+        pombo(stack, "senders", "add", *about, "--token", "-", "--json", given=token)
+
+
+def say(stack: Stack, tenant: str, text: str) -> Sent:
+    at = time.time()
+    contact = f"1555{next(_contacts):07}"
+    return Sent(tenant, stack.say(contact, text, phone_number_id=NUMBERS[tenant]), at)
+
+
+# ---- the troubles
+
+
+def _every(seconds: float, act: Callable[[], object]) -> Callable[[threading.Event], None]:
+    """Act again and again until the event is set."""
+
+    def run(over: threading.Event) -> None:
+        while not over.wait(seconds):
+            act()
+
+    return run
+
+
+@contextmanager
+def _under_way(act: Callable[[threading.Event], None]) -> Iterator[None]:
+    over = threading.Event()
+    thread = threading.Thread(target=act, args=(over,))
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextmanager
+def _refused(stack: Stack, code: int, status: int) -> Iterator[None]:
+    """The provider answers every send of A with this code, and A has many messages queued."""
+    stack.fault("send", "error", code=code, status=status, times=0, match={"phone_number_id": NUMBERS[IN_TROUBLE]})
+    for _ in range(QUEUED // 20):
+        say(stack, IN_TROUBLE, "!list 20")
+    with _under_way(_every(1, lambda: say(stack, IN_TROUBLE, "hello"))):
+        yield
+
+
+@contextmanager
+def _hanging(stack: Stack) -> Iterator[None]:
+    """The deployment's handler hangs with A's messages."""
+    with _under_way(_every(0.25, lambda: say(stack, IN_TROUBLE, f"!hang {HANGS}"))):
+        yield
+
+
+@contextmanager
+def _own_handler(stack: Stack, url: str) -> Iterator[None]:
+    pombo(stack, "tenants", "set", IN_TROUBLE, "--handler-url", url, "--handler-secret", "-", given=KEY)
+    with _under_way(_every(0.25, lambda: say(stack, IN_TROUBLE, "hello"))):
+        yield
+
+
+@contextmanager
+def _silent(stack: Stack) -> Iterator[None]:
+    """A's own backend takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0), backlog=512) as server:
+        with _own_handler(stack, f"http://127.0.0.1:{server.getsockname()[1]}/pombo"):
+            yield
+
+
+@contextmanager
+def _flooding(stack: Stack) -> Iterator[None]:
+    """Some fifty messages a second to A, in small webhooks."""
+    text = {"type": "text", "content": {"body": "!nothing"}, "phone_number_id": NUMBERS[IN_TROUBLE], "batch": 5}
+    with _under_way(_every(0.1, lambda: stack.inbound(**{"from": f"1555{next(_contacts):07}", **text}))):
+        yield
+
+
+TROUBLES: Mapping[str, Callable[[Stack], AbstractContextManager[None]]] = {
+    "limited": lambda stack: _refused(stack, 130429, 400),
+    "token": lambda stack: _refused(stack, 190, 401),
+    "hanging": _hanging,
+    "silent": _silent,
+    "down": lambda stack: _own_handler(stack, NOBODY),
+    "flooding": _flooding,
+}
+"""What happens to A during the second phase, by the option's name."""
+
+
+# ---- a phase, and what came of it
+
+
+def phase(stack: Stack, messages: int) -> list[Sent]:
+    """Write to each of the others once a second; all has ended when this returns."""
+    sent: list[Sent] = []
+
+    def write(tenant: str, offset: float) -> None:
+        began = time.monotonic() + offset
+        for number in range(messages):
+            time.sleep(max(0.0, began + number - time.monotonic()))
+            sent.append(say(stack, tenant, "hello"))
+
+    threads = [
+        threading.Thread(target=write, args=(tenant, place / len(OTHERS))) for place, tenant in enumerate(OTHERS)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    stack.wait_until(lambda: all(_is_answered(stack, one) for one in sent[-len(OTHERS) * 20 :]), "all is sent", 120)
+    return sent
+
+
+def _is_answered(stack: Stack, one: Sent) -> bool:
+    reply = stack.store.get(outbound_key(_key(one), 0))
+    return reply is not None and reply.final
+
+
+def _key(one: Sent) -> str:
+    return message_event_id("meta", NUMBERS[one.tenant], one.id)
+
+
+def measured(stack: Stack, sent: Sequence[Sent]) -> Samples:
+    """Both times of each message. A message without a reply that the provider accepted counts as infinitely late."""
+    accepted = {entry["key"]: datetime.fromisoformat(entry["accepted_at"]) for entry in stack.ledger()}
+    found: dict[tuple[str, str], list[float]] = {(what, name): [] for what in (EVENT, REPLY) for name in OTHERS}
+    for one in sent:
+        event, reply = stack.store.get(_key(one)), stack.store.get(outbound_key(_key(one), 0))
+        started = event.started_at.timestamp() - one.at if event and event.started_at else math.inf
+        at = accepted.get(reply.key) if reply else None
+        found[EVENT, one.tenant].append(started)
+        found[REPLY, one.tenant].append((at - reply.received_at).total_seconds() if reply and at else math.inf)
+    return found
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The smallest value that this share of all values does not exceed."""
+    return sorted(values)[max(0, math.ceil(len(values) * share) - 1)]
+
+
+def growth(idle: Samples, trouble: Samples, what: str) -> dict[str, float]:
+    """How many times its idle p95 each tenant's p95 is, with A in trouble."""
+    return {name: quantile(trouble[what, name], 0.95) / quantile(idle[what, name], 0.95) for name in OTHERS}
+
+
+def row(store: str, name: str, what: str, idle: Samples, trouble: Samples) -> str:
+    """A line of the table: p50 and p95 over all others in both phases, and the greatest growth of one tenant's p95."""
+    figures = []
+    for samples in (idle, trouble):
+        values = [value for tenant in OTHERS for value in samples[what, tenant]]
+        figures += [f"{quantile(values, share) * 1000:.0f}" for share in (0.5, 0.95)]
+    worst = max(growth(idle, trouble, what).values())
+    return f"| {store} | {name} | {what} | {' | '.join(figures)} | {worst:.2f} |"
+
+
+def faults_of(idle: Samples, trouble: Samples, factor: float) -> list[str]:
+    """What must not be: a tenant that A's trouble delays."""
+    return [
+        f"{what} of {name}: p95 is {times:.2f} times as long"
+        for what in (EVENT, REPLY)
+        for name, times in growth(idle, trouble, what).items()
+        if times > factor
+    ]
+
+
+def run(stack: Stack, name: str, messages: int) -> tuple[Samples, Samples]:
+    """Both phases on one stack."""
+    idle = measured(stack, phase(stack, messages))
+    with TROUBLES[name](stack):
+        time.sleep(5)  # until the trouble is there
+        sent = phase(stack, messages)
+        return idle, measured(stack, sent)
+
+
+def main() -> int:
+    """Run the troubles that the options name, each on a fresh stack. 1 if one of them shows a fault."""
+    parser = argparse.ArgumentParser("isolation_runs", description=__doc__)
+    parser.add_argument("--store", default="sqlite", choices=("sqlite", "firestore", "redis"))
+    parser.add_argument("--messages", type=int, default=300, help="of each tenant and phase, one a second")
+    parser.add_argument("--trouble", action="append", choices=sorted(TROUBLES))
+    parser.add_argument("--factor", type=float, default=FACTOR)
+    asked = parser.parse_args()
+    print("| store | A's trouble | time (ms) | idle p50 | p95 | trouble p50 | p95 | worst growth |")
+    print("|---|---|---|---|---|---|---|---|", flush=True)
+    bad = 0
+    for name in asked.trouble or TROUBLES:
+        with tempfile.TemporaryDirectory() as directory, make_stack(Path(directory) / "data", asked.store) as stack:
+            add_tenants(stack)
+            phase(stack, 5)  # warm caches and connections
+            idle, trouble = run(stack, name, asked.messages)
+            for what in (EVENT, REPLY):
+                print(row(asked.store, name, what, idle, trouble), flush=True)
+            faults = faults_of(idle, trouble, asked.factor)
+            bad += bool(faults)
+            print("\n".join(faults), end="\n" if faults else "", file=sys.stderr, flush=True)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
