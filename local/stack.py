@@ -30,6 +30,7 @@ from local.stack_files import LAST_FILE, LOCK_FILE, STACK_FILE
 from local.stores import PROGRAMS
 from local.stores.program import last_line
 from local.terminal import WrongSettings, shout, step
+from local.whatsapp.accounts import APP_ID
 from shared import config, crash
 from shared.config import LOCAL_SECRETS, STORE_SETTINGS
 from shared.signals import ignore_further
@@ -323,6 +324,7 @@ class Stack:
             "INTERNAL_TASK_BASE_URL": self._url("internal"),
             "OIDC_CERTS_URL": self._url("control") + "/control/oidc-certs",
             "WHATSAPP_PHONE_NUMBER_ID": "100000000000001",
+            "META_APP_ID": APP_ID,
             "WHATSAPP_API_BASE_URL": self._options.whatsapp_url or self._url("whatsapp"),
         }
         if self._own_program:

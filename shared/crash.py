@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any, Self, TypeVar, cast
 
 from shared.config import ConfigError
-from shared.pipeline import clock, intake, ports
+from shared.pipeline import clock, intake, ports, registry
 
 P = TypeVar("P")
 
@@ -30,7 +30,7 @@ def methods() -> Mapping[str, tuple[str, ...]]:
     parts of the others.
     """
     found: dict[str, dict[str, None]] = {}
-    for module in (ports, intake, clock):
+    for module in (ports, intake, registry, clock):
         for protocol in vars(module).values():
             if _is_port(protocol, module):
                 calls = (_word(name) for name, value in vars(protocol).items() if _is_call(name, value))

@@ -39,13 +39,16 @@ FIELDS: Mapping[str, str] = {
     "provider": "the provider that sent the webhook, or that the sender belongs to: `meta`",
     "phone_number_id": "WhatsApp's id of the business number; absent on account events, and where the "
     "provider's id is itself a phone number",
+    "sender": "the sender's id in the registry: a hash, which `pombo senders show` takes",
     "stage": "`inbound` or `outbound`; on `started` and `stopping` the service; on some "
     "`unexpected_error` lines the step",
     "event_type": "for an event `message` or the webhook's field, such as `account_update`; for a message its type, "
     "such as `text`; for a receipt its kind; `other` for a name that Pombo does not know",
     "task_name": "the name, in the queue, of the task that runs; on `inbound_new`, `inbound_enqueued` and "
     "`inbound_duplicate` the event's first task, on `outbound_enqueued` the task of the first reply",
-    "queue": "the queue of that task: the value of `INBOUND_TASK_QUEUE_NAME` or `OUTBOUND_TASK_QUEUE_NAME`",
+    "queue": "the queue of that task: the value of `INBOUND_TASK_QUEUE_NAME` or `OUTBOUND_TASK_QUEUE_NAME`, or a "
+    "numbered queue; on `queue_missing` the queue that is missing",
+    "instead": "the shared queue that gets the tasks of a missing one",
     "generation": "the task's generation: 0 for the first, one more after each retry that Pombo schedules",
     "hop": "how many earlier tasks of this generation found that the record has to wait",
     "retry_count": "how often Cloud Tasks has retried this task; absent if Cloud Tasks does not report it",
@@ -99,6 +102,7 @@ FIELDS: Mapping[str, str] = {
 _TASK = ("correlation_id", "stage", "task_name", "queue", "generation", "hop")
 _RECORD = ("event_type",)
 _OWNER = ("tenant", "provider", "phone_number_id")
+_SENDER = (*_OWNER, "sender")
 _ATTEMPT = ("attempt", "state", "verdict", "duration_ms", "latency_seconds")
 _FAILURE = ("error_type", "place", "function", "cause")
 """Fields of a failed handler. The exception's text may be private, so only the timeline shows it."""
@@ -200,6 +204,18 @@ EVENTS: Mapping[str, LogEvent] = {
         "OIDC identity of Cloud Tasks or Cloud Scheduler accepted; logged once per process and form of signature.",
         ("caller", "signature"),
     ),
+    "queue_missing": LogEvent(
+        "Tasks of this queue go to the shared queue: Cloud Tasks has no such queue, or refuses permission.",
+        ("queue", "reason", "instead"),
+        (
+            "inbound_event_id",
+            "delivery",
+            *(name for name in _TASK if name != "queue"),
+            *_RECORD,
+            *_OWNER,
+            "retry_count",
+        ),
+    ),
     "task_refused": LogEvent("Task rejected.", ("reason",), ("cause",)),
     "task_gone": _either("Task ignored: its record no longer exists."),
     "lease_lost": _either(
@@ -213,11 +229,16 @@ EVENTS: Mapping[str, LogEvent] = {
         (),
         ("inbound_event_id", "delivery", *_TASK, *_RECORD, *_OWNER, "retry_count", "reason"),
     ),
-    "tenant_needs_reauth": _outbound(
-        "The provider rejected the sender's credential; its messages wait until an operator reconnects the number.",
-        "code",
+    "tenant_needs_reauth": _either(
+        "The provider rejected the sender's credential or disconnected its account; an operator must reconnect it.",
+        may=("code", "reason", *_RECORD, *_OWNER),
     ),
-    "tenant_reconnected": _outbound("The sender has a different credential now; its messages are sent again."),
+    "tenant_reconnected": LogEvent(
+        "The sender is connected again; its waiting messages are sent.", (*_SENDER,), ("correlation_id",)
+    ),
+    "sender_drained": LogEvent(
+        "A page of the sender's waiting messages was woken.", ("sender", "count"), (*_OWNER, "correlation_id", "reason")
+    ),
     "sender_blocked": _outbound("The provider blocked the sender; its messages wait.", "code", may=("by", "scope")),
     "provider_down": _outbound(
         "The provider is down for a sender; its messages wait, and one of them probes.",
@@ -229,7 +250,7 @@ EVENTS: Mapping[str, LogEvent] = {
         "The handler's backend is down; its events wait, and one of them probes.", "until", "wait_seconds"
     ),
     "backend_up": _inbound("The handler's backend responds again."),
-    "sender_checked": LogEvent("Last known connection status of a sender.", (*_OWNER, "connected"), ("reason",)),
+    "sender_checked": LogEvent("Last known connection status of a sender.", (*_SENDER, "connected"), ("reason",)),
     "replayed": LogEvent(
         "An operator replayed a delivery; it will be retried.",
         ("delivery", "correlation_id", "stage", "state", "round"),
@@ -248,7 +269,7 @@ EVENTS: Mapping[str, LogEvent] = {
         (),
         (
             *("error", "stack_trace", "logger", "reason", "cause"),
-            *("inbound_event_id", "delivery", *_TASK, *_RECORD, *_OWNER, "retry_count"),
+            *("inbound_event_id", "delivery", "sender", *_TASK, *_RECORD, *_OWNER, "retry_count"),
         ),
     ),
 }

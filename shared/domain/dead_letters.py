@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from shared.domain.identity import sender_id
 from shared.domain.listings import UNKNOWN_SENDER, Listing, is_dropped_by_handler, is_of_unknown_sender
 from shared.domain.record import INVALID, Delivery, Kind, State, is_invalid
 
@@ -101,6 +102,8 @@ class DeadLetter:
     replays: Replays
     error_type: str | None = None
     """The type of the exception, for an `error` that the handler raised in the last attempt."""
+    sender: str = ""
+    """The sender's id: a hash, because the provider's own id may be a phone number."""
 
     @property
     def listing(self) -> Listing:
@@ -127,6 +130,7 @@ def dead_letter(record: Delivery) -> DeadLetter | None:
         round=record.round,
         replays=_replays(record),
         error_type=_error_type(record),
+        sender=sender_id(record.provider, record.sender),
     )
 
 
@@ -162,6 +166,8 @@ class DeadLetterFilter:
     errors: frozenset[str | int] = frozenset()
     """Reasons and provider's codes; any of them matches."""
     kind: Kind | None = None
+    sender: str | None = None
+    """The sender's id (`Sender.id`)."""
 
     @property
     def restricts(self) -> bool:
@@ -170,6 +176,7 @@ class DeadLetterFilter:
     def matches(self, letter: DeadLetter) -> bool:
         return (
             self.tenant in (None, letter.tenant)
+            and self.sender in (None, letter.sender)
             and (self.since is None or letter.at >= self.since)
             and (self.until is None or letter.at <= self.until)
             and (not self.errors or bool(self.errors & {letter.error, letter.code}))

@@ -44,6 +44,19 @@ class RegistryUnavailable(PomboError):
     retryable = True
 
 
+class SecretsUnavailable(PomboError):
+    """The secrets cannot be read or written."""
+
+    code = "secrets_unavailable"
+    retryable = True
+
+
+class CredentialsUnavailable(SecretsUnavailable):
+    """A sender's access token cannot be read."""
+
+    code = "credentials_unavailable"
+
+
 class CertificatesUnavailable(PomboError):
     """The certificates that verify callers cannot be fetched."""
 

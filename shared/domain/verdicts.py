@@ -8,6 +8,10 @@ from typing import Any, ClassVar
 
 from shared.domain.record import DROPPED_BY_HANDLER
 
+CREDENTIAL_REPLACED = "credential_replaced"
+"""The answer of an attempt whose credential was refused after another one had come into use."""
+
+
 # ---- of the handler
 
 
@@ -152,12 +156,20 @@ class Limited:
 
 @dataclass(frozen=True, slots=True)
 class CredentialRefused:
-    """The provider refused the credential in use. `curable`: the same credential may be accepted again later."""
+    """The provider refused the credential. `curable`: the same credential may be accepted again later. `replaced`:
+    another one is in use by now, so the refusal says nothing about the sender.
+    """
 
     code: int
     curable: bool = False
     retry_after: timedelta | None = None
+    replaced: bool = False
     label: ClassVar[str] = "credential_refused"
+
+    @property
+    def answer(self) -> str:
+        """What the attempt's entry of the log says."""
+        return CREDENTIAL_REPLACED if self.replaced else self.label
 
 
 @dataclass(frozen=True, slots=True)
