@@ -19,8 +19,8 @@ OF_PEOPLE = r"(?<![0-9a-zA-Z])\+?1555\d{7}(?![0-9a-zA-Z])|wamid\.|US\.\d{10}"
 PRIVATE = re.compile("|".join((OF_PEOPLE, *map(re.escape, (CANARY, *LOCAL_SECRETS.values())))))
 """Data of the run that no log line may hold."""
 
-UNAVAILABLE = ("store_unavailable", "queue_unavailable")
-"""Reasons that explain an otherwise unexpected failure: the run itself took the part away."""
+UNAVAILABLE = ("store_unavailable", "queue_unavailable", "registry_unavailable")
+"""Reasons that explain an otherwise unexpected failure: the run itself took the part away (the registry is a store)."""
 
 BROKEN = ("IncompleteReadError", "ConnectionResetError", "BrokenPipeError", "EOFError")
 """How a webhook's connection ends if the service is killed while it handles it; not if it never connected."""

@@ -67,7 +67,7 @@ def test_unexpected_log_line_is_a_stray(tmp_path: Path, line: dict[str, Any] | s
     assert told.stray_count == len(told.strays) == 1
 
 
-@pytest.mark.parametrize("reason", ["store_unavailable", "queue_unavailable"])
+@pytest.mark.parametrize("reason", ["store_unavailable", "queue_unavailable", "registry_unavailable"])
 def test_error_of_an_unavailable_store_or_queue_is_not_a_stray(tmp_path: Path, reason: str) -> None:
     assert read(tmp_path, {"event": "unexpected_error", "reason": reason}).stray_count == 0
 
