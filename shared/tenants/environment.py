@@ -1,6 +1,6 @@
 """The registry and the credentials from the environment: all numbers that it names belong to tenant `default`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Self
 
 from shared.domain.deadline import Deadline
@@ -52,15 +52,3 @@ class EnvironmentTenants:
 
     def are_several(self) -> bool:
         return False
-
-
-class EnvironmentCredentials:
-    """The tokens that the environment names, by `Sender.id`. Any other sender has none."""
-
-    def __init__(self, tokens: Mapping[str, str]) -> None:
-        self._tokens = tokens
-
-    def of(self, sender: Sender) -> str:
-        return self._tokens.get(sender.id, "")
-
-    newest = of

@@ -10,7 +10,6 @@ provider. A trouble shows a fault if a tenant's p95 grows beyond the allowed fac
 import argparse
 import math
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -23,7 +22,7 @@ from itertools import count
 from pathlib import Path
 
 from shared.domain.identity import message_event_id, outbound_key
-from tests.support.stack import ROOT, SECRET, TASK_TOKEN, TEAM, Stack, clean_environment, command
+from tests.support.stack import SECRET, TASK_TOKEN, TEAM, Stack, as_operator
 
 FACTOR = 1.5
 """How much a tenant's p95 may grow while another tenant is in trouble."""
@@ -76,15 +75,7 @@ def make_stack(data_dir: Path, store: str) -> Stack:
 
 def pombo(stack: Stack, *arguments: str, given: str = "") -> None:
     """Run a command on the stack, with this on its standard input."""
-    done = subprocess.run(
-        command(*arguments, "--data-dir", str(stack.data_dir)),
-        cwd=ROOT,
-        env=clean_environment(META_APP_SECRET=SECRET, INTERNAL_TASK_TOKEN=TASK_TOKEN),
-        input=given,
-        capture_output=True,
-        text=True,
-        timeout=90,
-    )
+    done = as_operator(stack, *arguments, given=given)
     assert done.returncode == 0, f"pombo {' '.join(arguments)}: {done.stderr}"
 
 

@@ -1,6 +1,5 @@
 """An update from the revision without a registry, its rollback, and both revisions side by side on one store."""
 
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from shared.domain.record import Kind
 from tests.services.conftest import a_contact, settings_for
 from tests.support.payloads import of_texts, text
 from tests.support.revisions import BEFORE_REGISTRY, checked_out, import_path, lead_queue, service_of
-from tests.support.stack import ROOT, SECRET, TASK_TOKEN, Stack, clean_environment, command, server_of, signed
+from tests.support.stack import ROOT, Stack, as_operator, server_of, signed
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -101,15 +100,7 @@ def add_tenant(stack: Stack) -> None:
 
 
 def pombo(stack: Stack, *arguments: str, given: str = "") -> None:
-    done = subprocess.run(
-        command(*arguments, "--data-dir", str(stack.data_dir)),
-        cwd=ROOT,
-        env=clean_environment(META_APP_SECRET=SECRET, INTERNAL_TASK_TOKEN=TASK_TOKEN),
-        input=given,
-        capture_output=True,
-        text=True,
-        timeout=90,
-    )
+    done = as_operator(stack, *arguments, given=given)
     assert done.returncode == 0, done.stderr
 
 

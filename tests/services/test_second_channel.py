@@ -55,10 +55,11 @@ from shared.queues.cloud_tasks import CloudTasksQueue
 from shared.queues.cloud_tasks_intake import CloudTasksIntake
 from shared.queues.task_content import QueueSettings
 from shared.stores.sqlite.store import SqliteStore
-from shared.tenants.environment import EnvironmentCredentials, EnvironmentTenants
+from shared.tenants.environment import EnvironmentTenants
 from tests.support import parts
 from tests.support.asgi_client import AsgiClient
 from tests.support.event_loop import Asynchronous
+from tests.support.fake_tenants import EnvironmentCredentials
 from tests.support.one_handler import OneHandler
 from tests.support.second_channel import NOT_EXPRESSIBLE, AcmeChannel, signature
 

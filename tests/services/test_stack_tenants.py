@@ -10,7 +10,7 @@ import pytest
 from shared.domain.identity import message_event_id
 from shared.domain.record import Delivery, State
 from tests.support.payloads import envelope, text, value, wire
-from tests.support.stack import ROOT, SECRET, TASK_TOKEN, Stack, clean_environment, cli, command, fails
+from tests.support.stack import Stack, as_operator, cli, fails
 
 ACCOUNT = "300000000000777"
 
@@ -22,15 +22,7 @@ def stack(make_stack: Callable[..., Stack]) -> Iterator[Stack]:
 
 
 def run(stack: Stack, *arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments, "--json", "--data-dir", str(stack.data_dir)),
-        cwd=ROOT,
-        env=clean_environment(INTERNAL_TASK_TOKEN=TASK_TOKEN, META_APP_SECRET=SECRET),
-        input=given,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    return as_operator(stack, *arguments, "--json", given=given)
 
 
 def pombo(stack: Stack, *arguments: str, given: str | None = None) -> Any:

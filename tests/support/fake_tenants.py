@@ -1,6 +1,6 @@
 """A registry of tenants in memory, which a test changes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shared.domain.deadline import Deadline
@@ -44,3 +44,15 @@ class FakeTenants:
 
     def are_several(self) -> bool:
         return len(self.known) > 1
+
+
+class EnvironmentCredentials:
+    """The tokens that the environment names, by `Sender.id`. Any other sender has none."""
+
+    def __init__(self, tokens: Mapping[str, str]) -> None:
+        self._tokens = tokens
+
+    def of(self, sender: Sender) -> str:
+        return self._tokens.get(sender.id, "")
+
+    newest = of

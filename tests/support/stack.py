@@ -119,6 +119,19 @@ def cli(*arguments: str, env: Mapping[str, str] | None = None, seconds: float = 
     )
 
 
+def as_operator(stack: "Stack", *arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a pombo command on a stack as its operator, who has its secrets, with this on its standard input."""
+    return subprocess.run(
+        command(*arguments, "--data-dir", str(stack.data_dir)),
+        cwd=ROOT,
+        env=clean_environment(META_APP_SECRET=SECRET, INTERNAL_TASK_TOKEN=TASK_TOKEN),
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=90,
+    )
+
+
 def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "cli.main", *arguments]
 

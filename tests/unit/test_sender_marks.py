@@ -32,8 +32,9 @@ from shared.logs import EVENTS
 from shared.pipeline.channels import Channels
 from shared.pipeline.sender_health import Outages
 from shared.pipeline.sender_marks import SenderMarks, log_outage
-from shared.tenants.environment import EnvironmentCredentials, EnvironmentTenants
+from shared.tenants.environment import EnvironmentTenants
 from tests.support.builders import LIMITS, MINE, NOW, OTHERS, at, past_doubt, pending
+from tests.support.fake_tenants import EnvironmentCredentials
 from tests.support.outbound_world import ID, USED, World
 from tests.support.pipelines import (
     IN_USE,
