@@ -94,7 +94,7 @@ def judge_event(inbound: Inbound, event: Delivery | None, business: Business) ->
     if event is None:
         return Fate.UNACCOUNTED, "A message was sent to the business but has no record."
     if event.tenant != business.tenant:
-        return Fate.CROSSED, f"A message to {business.tenant} is stored as one to {event.tenant or 'nobody'}."
+        return Fate.CROSSED, f"A message to {business.tenant} is stored as one to {event.tenant or 'no tenant'}."
     if not event.final:
         return Fate.UNACCOUNTED, f"A message that was received is {event.state} at the end."
     planned = len(inbound.script.replies)

@@ -146,7 +146,7 @@ def _listed(context: RegistryContext, sender: Sender, troubled: Set[str] | None)
 def list_senders(tenant: str | None, as_json: bool, data_dir: Path) -> None:
     """List senders, and whether each can send: connected, needs_reauth, blocked or disconnected.
 
-    That is what past answers of the provider tell; the command asks nobody. The environment's number is listed first.
+    The provider's past answers tell; the command does not call it. The environment's number is listed first.
 
     \b
     Examples:

@@ -153,7 +153,7 @@ def of_credential_in_use(marks: Marks, fingerprint: str, now: datetime) -> Marks
 
 
 def lifted(marks: Marks, fingerprint: str, now: datetime) -> Marks:
-    """The marks once somebody has looked at the credential in use, also without a send: the refusal of another one is
+    """The marks after a check of the credential in use, also without a send: the refusal of another one is
     over, even if it was noted after the change. The previous credential says nothing: it may be that of an instance of
     an earlier revision.
     """

@@ -34,7 +34,7 @@ NO_SUCH_NUMBER = "The provider knows no such number for this account."
 
 
 def as_a_tenant_may_read(error: Taken) -> NotFound:  # noqa: ARG001 - whatever it says
-    """The refusal for whoever is not an operator."""
+    """What a caller that is not an operator reads instead."""
     return NotFound(NO_SUCH_NUMBER)
 
 
@@ -57,7 +57,7 @@ def add_sender(registry: Registry, clock: Clock, environment: Sequence[Sender], 
 
 def check_free(registry: Registry, environment: Sequence[Sender], sender: Sender) -> tuple[Entry, Entry | None]:
     """The entries of the tenant that claims the number, and of the account if it has one. Raises Taken if the number or
-    the account belongs to somebody, else as `add_sender`.
+    the account has an owner, else as `add_sender`.
     """
     if sender.id in (ours.id for ours in environment):
         raise Taken("This number is the environment's: it belongs to tenant default.")
