@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.outages.isolation_runs import EVENT, OTHERS, REPLY, TROUBLES, add_tenants, make_stack, phase, quantile, run
+from tests.outages.isolation_runs import EVENT, OTHERS, REPLY, TROUBLES, make_stack, quantile, run
 from tests.support.stack import need_server_of
 
 MESSAGES = 12
@@ -25,9 +25,7 @@ def test_tenant_in_trouble_delays_no_other_tenant(trouble: str, tmp_path: Path) 
     """The promise is 1.5 times the others' p95; twice that is asserted, for the machine has other work."""
     need_server_of("sqlite")
     with make_stack(tmp_path / "data", "sqlite") as stack:
-        add_tenants(stack)
-        phase(stack, 3)
-        before, during = run(stack, trouble, MESSAGES)
+        ((_, before, during),) = run(stack, (trouble,), MESSAGES)
     slow = {
         (what, name): f"{quantile(during[what, name], 0.95):.3f} s, {quantile(before[what, name], 0.95):.3f} s before"
         for what in (EVENT, REPLY)
