@@ -45,18 +45,20 @@ def points() -> tuple[str, ...]:
 
 
 def mark_of(directory: Path, crash_at: str) -> Path:
-    """The file that records that the crash of this CRASH_AT has happened. Remove it to crash again."""
+    """The file that records that the crash of this CRASH_AT has happened. While it is there, no process with this
+    CRASH_AT crashes, and no passing counts. Remove it to crash again.
+    """
     return directory / f"crashed-{crash_at}"
 
 
 def wrap(name: str, port: P, crash_at: str, mark: Path) -> P:
-    """The port of this name, with the crash if `crash_at` (`point[:n]`) names one of its methods and the mark does not
-    exist yet. Raises ConfigError for a point that does not exist.
+    """The port of this name, with the crash if `crash_at` (`point[:n]`) names one of its methods. Raises ConfigError
+    for a point that does not exist.
 
     The process dies the n-th time that it reaches the point. "After" means that the call has returned or raised.
     """
     at = _CrashAt.parse(crash_at)
-    if at.port != name or mark.exists():
+    if at.port != name:
         return port
     return cast(P, _Wrapped(port, at, _Crash(at.nth, mark)))
 
@@ -89,7 +91,7 @@ class _Crash:
 
     def passed(self) -> None:
         """Count one more passing of the point, and crash if it is the chosen one."""
-        if next(self._passings) == self._nth and self._is_first():
+        if not self._mark.exists() and next(self._passings) == self._nth and self._is_first():
             self._die()
 
     def _is_first(self) -> bool:

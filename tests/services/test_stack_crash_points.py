@@ -3,11 +3,10 @@
 import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
 
 import pytest
 
@@ -165,6 +164,17 @@ WRITING = {"store.create_all", "store.change", "queue.ensure_all", "queue.ensure
 """The effects on the way of a message. After each of them is a gap between two writes, and no gap is without one."""
 
 
+CHANGING = WRITING | {
+    "channel.probe",
+    "queue.ensure_drain",
+    "store.change_marks",
+    "store.note_receipt_block",
+    "store.note_receipts",
+    "store.purge",
+}
+"""The calls that have an effect. After any other call the world is as it was before it."""
+
+
 @dataclass(frozen=True)
 class Case:
     """One crash."""
@@ -177,6 +187,11 @@ class Case:
     @property
     def crash_at(self) -> str:
         return f"{self.moment}:{self.passing.method}:{self.call}"
+
+    @property
+    def needs_empty_caches(self) -> bool:
+        """Whether the point is passed only by a process that has not read the registry and the secrets yet."""
+        return self.passing.method.partition(".")[0] in ("registry", "secrets", "credentials")
 
     @property
     def is_in_a_gap(self) -> bool:
@@ -196,8 +211,8 @@ CASES = [
     for call in passing.calls
     if store in passing.stores
 ]
-"""CI runs every point on SQLite, at its first call in each situation and in every gap between two writes. The other
-calls and the other stores are slow.
+"""CI runs, on SQLite, the points before every call and after every effect, at the first call in each situation and in
+every gap between two writes. The points after other calls, the further calls and the other stores are slow.
 """
 
 
@@ -209,36 +224,63 @@ class Crew:
     ) -> None:
         self._make_stack, self._make_directory = make_stack, make_directory
         self._lock = Lock()
-        self._idle: dict[str, list[Rig]] = {case.store: [] for case in cases}
-        self._pools = {store: ThreadPoolExecutor(AT_ONCE[store], "crash") for store in self._idle}
-        longest_first = sorted(cases, key=lambda case: not case.passing.alone)
-        self.outcomes: dict[Case, Future[None]] = {
-            case: self._pools[case.store].submit(self._run, case) for case in longest_first
-        }
+        self._left = sorted(cases, key=lambda case: not case.passing.alone)  # the longest first
+        self.outcomes: dict[Case, Future[None]] = {case: Future() for case in cases}
+        self._workers = [
+            Thread(target=self._work, args=(store,), name=f"crash-{store}")
+            for store in sorted({case.store for case in cases})
+            for _ in range(AT_ONCE[store])
+        ]
+        for worker in self._workers:
+            worker.start()
 
-    def _run(self, case: Case) -> None:
-        with ExitStack() as ending:
-            rig = self._rig(case, ending)
+    def _work(self, store: str) -> None:
+        """One case after the other; each with the next in view, on the same stack."""
+        rig: Rig | None = None
+        case = self._take(store)
+        while case is not None:
+            following = self._take(store, like=case)
+            try:
+                if case.passing.alone:
+                    self._run_alone(case)
+                else:
+                    rig = rig or self._rig(store)
+                    survive(rig, case, following)
+            except BaseException as error:
+                if rig is not None and not case.passing.alone:
+                    rig.close(failed=True)
+                    rig = None
+                self.outcomes[case].set_exception(error)
+            else:
+                self.outcomes[case].set_result(None)
+            case = following
+        if rig is not None:
+            rig.close()
+
+    def _take(self, store: str, like: Case | None = None) -> Case | None:
+        """A case that is left, if there is one of the same service."""
+        with self._lock:
+            left = [case for case in self._left if case.store == store]
+            alike = [case for case in left if like and case.passing.service == like.passing.service]
+            taken = next(iter(alike or left), None)
+            if taken is not None:
+                self._left.remove(taken)
+            return taken
+
+    def _run_alone(self, case: Case) -> None:
+        """A stack of one's own may be restarted, and so has a store's server that stays up: one keeps all in memory."""
+        with server_of(case.store, self._directory()) as server:
+            rig = self._rig(case.store, **server)
             try:
                 survive(rig, case)
             except BaseException:
                 rig.close(failed=True)
                 raise
-            if case.passing.alone:
-                rig.close()
-            else:
-                self._idle[case.store].append(rig)
+            rig.close()
 
-    def _rig(self, case: Case, ending: ExitStack) -> Rig:
-        """A stack of one's own may be restarted, and so has a store's server that stays up: one keeps all in memory."""
-        server: Mapping[str, str] = {}
-        if case.passing.alone:
-            server = ending.enter_context(server_of(case.store, self._directory()))
+    def _rig(self, store: str, **server: str) -> Rig:
         with self._lock:
-            idle = self._idle[case.store]
-            if idle and not case.passing.alone:
-                return idle.pop()
-            stack = self._make_stack("--no-restart", store=case.store, **SETTINGS, **server)
+            stack = self._make_stack("--no-restart", store=store, **SETTINGS, **server)
         return Rig(stack)
 
     def _directory(self) -> Path:
@@ -246,21 +288,26 @@ class Crew:
             return self._make_directory("server")
 
     def close(self) -> None:
-        for pool in self._pools.values():
-            pool.shutdown(cancel_futures=True)
-        for rigs in self._idle.values():
-            for rig in rigs:
-                rig.close()
+        with self._lock:
+            self._left.clear()
+        for worker in self._workers:
+            worker.join()
 
 
-def survive(rig: Rig, case: Case) -> None:
+def survive(rig: Rig, case: Case, following: Case | None = None) -> None:
     """Let it crash, and wait until all is well from outside: everything final, each reply sent once and in order."""
-    rig.arm(case.passing.service, case.crash_at)
+    rig.arm(case.passing.service, case.crash_at, _prepared_for(following, case), case.needs_empty_caches)
     all_is_well = case.passing.scenario(rig)
     rig.wait_until(lambda: all_is_well() and rig.has_crashed(), f"{case}: it has crashed, and all is well", LONGEST)
     rig.wait_until(rig.is_quiet, f"{case}: nothing is under way", LONGEST)
     assert all_is_well(), f"{case}: more came of it"
     rig.check_crash()
+
+
+def _prepared_for(following: Case | None, case: Case) -> str | None:
+    """The next crash that the service is started again for, if it is one of the same service on the same stack."""
+    is_next = following and not following.passing.alone and following.passing.service == case.passing.service
+    return following.crash_at if following and is_next else None
 
 
 @pytest.fixture(scope="module")
@@ -279,7 +326,8 @@ def _params(item: pytest.Item) -> Mapping[str, object]:
 
 
 def in_ci(case: Case) -> bool:
-    return case.store == "sqlite" and (case.call == case.passing.calls[0] or case.is_in_a_gap)
+    tells = case.moment == "before" or case.passing.method in CHANGING
+    return case.store == "sqlite" and ((tells and case.call == case.passing.calls[0]) or case.is_in_a_gap)
 
 
 @pytest.mark.parametrize(

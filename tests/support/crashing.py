@@ -1,4 +1,8 @@
-"""A stack with one service that crashes: the test starts it with CRASH_AT, and again after it died."""
+"""A stack with one service that crashes: the test starts it with CRASH_AT, and again after it died.
+
+What is started again is prepared for the next crash: it has that one's CRASH_AT, and its mark, which disarms it. So a
+crash costs one start, of a process that recovers from it and then waits for the next.
+"""
 
 import signal
 from collections.abc import Callable, Mapping
@@ -19,7 +23,7 @@ from tests.support.stack import SECONDS, TASK_TOKEN, Stack
 
 T = TypeVar("T")
 READY_SECONDS = 60.0
-PAUSE = 0.1
+PAUSE = 0.3
 """Seconds between two looks. Several stacks wait at once, and each look asks several processes."""
 
 
@@ -42,6 +46,9 @@ class Rig:
         self._tasks = CloudTasksClient(transport=CloudTasksGrpcTransport(channel=self._queues))
         self._own: dict[str, Child] = {}
         self._armed: Child | None = None
+        self._then = ("", "")
+        self._prepared: tuple[str, str] | None = None
+        """The service that was started again, and the CRASH_AT that it has."""
 
     def _environment(self, service: str) -> Mapping[str, str]:
         told = Path(f"/proc/{self.stack.pids()[service]}/environ").read_bytes().decode()
@@ -49,26 +56,41 @@ class Rig:
 
     # ---- the crash
 
-    def arm(self, service: str, crash_at: str) -> None:
-        """Replace the running service by one that will crash. No work may be under way. Forgets what was learned about
-        the number before.
+    def arm(self, service: str, crash_at: str, then: str | None = None, fresh: bool = False) -> None:
+        """From now on the running service crashes at this point. No work may be under way. Forgets what was learned
+        about the number before.
+
+        `then`: the CRASH_AT of the next crash of this service, which the one that is started again is prepared for.
+        `fresh`: with a new process, whose caches are empty.
         """
         self.stack.put_marks(down=None, block=None, receipt_block=None)
         self.mark = crash.mark_of(self.stack.data_dir, crash_at)
+        if fresh or self._prepared != (service, crash_at):
+            self._replace(service, crash_at)
         self.mark.unlink(missing_ok=True)
+        self._armed, self._prepared, self.deaths = self._own[service], None, []
+        self._then = (service, then or crash_at)
+        if then not in (None, crash_at):
+            crash.mark_of(self.stack.data_dir, self._then[1]).touch()
+
+    def _replace(self, service: str, crash_at: str) -> None:
+        self.mark.touch()
         if service in self._own:
             self._own[service].wait(0)  # no longer than that: SIGKILL
         else:
             self.stack.kill(service)
+        child = self._start(service, crash_at)
+        self.stack.wait_until(lambda: self._lives(service) or child.returncode, f"{service} is back", READY_SECONDS)
+        assert child.returncode is None, child.said()
+
+    def _start(self, service: str, crash_at: str) -> Child:
         data_dir = self.stack.data_dir
         environment = {**self._environments[service], "CRASH_AT": crash_at}
         errors = data_dir / f"{service}.stderr.log"
         child = Child(service, [f"services.{service}"], environment, data_dir / "logs.jsonl", errors)
         child.start()
         self._own[service] = child
-        self.stack.wait_until(lambda: self._lives(service) or child.returncode, f"{service} is back", READY_SECONDS)
-        assert child.returncode is None, child.said()
-        self._armed, self.deaths = child, []
+        return child
 
     def _lives(self, service: str) -> bool:
         """/livez passes no crash point."""
@@ -88,7 +110,7 @@ class Rig:
     def _release(self) -> None:
         for child in self._own.values():
             child.wait(0)
-        self._own, self._armed = {}, None
+        self._own, self._armed, self._prepared = {}, None, None
 
     # ---- the world outside
 
@@ -123,7 +145,8 @@ class Rig:
         def looked() -> T:
             if self._armed is not None and self._armed.returncode is not None:
                 self.deaths.append(self._armed.returncode)
-                self._armed.start()
+                self._armed = self._start(*self._then)
+                self._prepared = self._then
             return condition()
 
         return self.stack.wait_until(looked, what, seconds, PAUSE)
@@ -132,7 +155,7 @@ class Rig:
         return bool(self.deaths)
 
     def check_crash(self) -> None:
-        """It crashed once, at its crash point, and logged that; and it came back with the same CRASH_AT."""
+        """It crashed once, at its crash point, and came back."""
         assert self.deaths == [-signal.SIGKILL]
         assert self.mark.exists()
 

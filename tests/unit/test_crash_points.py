@@ -100,16 +100,25 @@ def test_port_outside_the_crash_point_is_not_wrapped(tmp_path: Path) -> None:
     assert crash.wrap("handler", port, "before:store.create", tmp_path / "mark") is port
 
 
-def test_past_crash_wraps_nothing_and_another_point_does(tmp_path: Path) -> None:
-    port = Port()
-    crash.mark_of(tmp_path, "before:handler.call").touch()
+def test_marks_of_different_crash_points_are_different_files(tmp_path: Path) -> None:
+    points = ("before:handler.call", "before:handler.call:2", "after:handler.call")
+    assert len({crash.mark_of(tmp_path, crash_at) for crash_at in points}) == len(points)
 
-    def wrapped(crash_at: str) -> Port:
-        return crash.wrap("handler", port, crash_at, crash.mark_of(tmp_path, crash_at))
 
-    assert wrapped("before:handler.call") is port
-    assert wrapped("before:handler.call:2") is not port
-    assert wrapped("after:handler.call") is not port
+def test_past_crash_comes_again_only_once_its_mark_is_removed(tmp_path: Path) -> None:
+    """Passings count from then on, so that a process that is up already can be made to crash."""
+    mark = tmp_path / "mark"
+    mark.touch()
+    body = """
+port(word="past"); port(word="past"); print("up", flush=True)
+os.unlink(sys.argv[1])
+port(word="one"); print("one", flush=True)
+port(word="two"); print("two", flush=True)
+"""
+
+    done = run(sys.executable, "-c", program(body, mark, "before:handler.call:2"), str(mark))
+
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "up\none\n")
 
 
 def test_a_wrapped_port_does_all_that_it_did(tmp_path: Path) -> None:
