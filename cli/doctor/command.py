@@ -9,7 +9,7 @@ import click
 
 from cli.doctor import checks, handler_check, registry_checks, settings
 from cli.doctor.settings import CannotCheck, Check
-from cli.running import Described, data_dir_option, describe, progress, queue_pairs_of
+from cli.running import Described, data_dir_option, describe, progress
 from local import terminal
 from shared import config
 from shared.bootstrap.adapters import crash_points, senders_of
@@ -112,7 +112,7 @@ def _registry(
     environ: Mapping[str, str], wrong: Mapping[str, list[str]], store: Callable[[], RegistryStore]
 ) -> Iterator[Check]:
     def tenants() -> str:
-        pairs = queue_pairs_of(settings.usable(environ, wrong, {"APP_ENV", "TENANT_QUEUES"}))
+        pairs = settings.usable(environ, wrong, {"APP_ENV", "TENANT_QUEUES"})["TENANT_QUEUES"]
         return registry_checks.registry(store(), pairs)
 
     def senders() -> str:

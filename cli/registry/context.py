@@ -54,7 +54,7 @@ class RegistryContext:
     @property
     def pairs(self) -> int:
         """How many pairs of queues there are."""
-        return self.running.queue_pairs
+        return int(self.settings["TENANT_QUEUES"])
 
     def secrets(self) -> Secrets:
         """Where this stack keeps the secrets of tenants."""

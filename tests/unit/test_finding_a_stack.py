@@ -289,6 +289,17 @@ def test_a_stack_leaves_the_way_to_its_records_unless_their_server_ends_with_it(
         assert expected.items() <= last["environment"].items()
 
 
+def test_a_tenant_is_added_to_the_queues_of_the_last_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENANT_QUEUES", "1")
+    last = Stack(Options(tmp_path, "sqlite", first_port=0))._last()
+    monkeypatch.delenv("TENANT_QUEUES")
+    of_last(tmp_path, "sqlite", last["environment"])
+    letter_in(tmp_path)
+    for tenant in ("bakery", "florist"):
+        added = json.loads(run(tmp_path, "tenants", "add", tenant, "--json").stdout)
+        assert added == {"id": tenant, "queue": 0}
+
+
 class _Server:
     """A store's server that is never started."""
 
