@@ -26,6 +26,7 @@ from shared.pipeline.registry import Registry
 STANDARD_INPUT = "-"
 LONGEST_SECRET = 8192
 """Characters. Meta's tokens have a few hundred."""
+LONGEST_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +128,8 @@ def _unusable(option: str) -> str:
 
 def handler_url(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
     """Parse the address of a tenant's handler. An operator's may be private."""
-    if not value:
-        return value
+    if value is None:
+        return None
     try:
         url = endpoint(value)
     except BadValue as error:
@@ -136,6 +137,13 @@ def handler_url(_context: click.Context, _parameter: click.Parameter, value: str
     if os.environ.get("APP_ENV", "").strip() in config.DEPLOYED and not url.startswith("https://"):
         raise click.BadParameter("must be https in staging and prod.")
     return url
+
+
+def name(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    """Parse a name for people."""
+    if value is not None and (len(value) > LONGEST_NAME or value != terminal.plain(value)):
+        raise click.BadParameter(f"must be up to {LONGEST_NAME} printable characters.")
+    return value
 
 
 def confirm_id(what: str, id: str, yes: bool) -> None:

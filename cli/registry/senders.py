@@ -21,7 +21,15 @@ from cli.registry.context import (
 from cli.registry.drains import drain_of
 from cli.registry.early_events import offer_early, replay_early
 from cli.registry.reconnect import reconnected
-from cli.registry.sender_options import burst_option, check_id, known_provider, pace_of, per_second_option
+from cli.registry.sender_options import (
+    burst_option,
+    check_id,
+    credential_option,
+    display_option,
+    known_provider,
+    pace_of,
+    per_second_option,
+)
 from cli.running import data_dir_option
 from shared.domain.errors import UnknownState
 from shared.domain.marks import Marks
@@ -52,7 +60,7 @@ def senders() -> None:
 )
 @click.option("--id", "provider_id", required=True, help="The provider's id of the number (Meta: phone number ID).")
 @click.option("--account", required=True, help="The provider's id of the account that holds it (Meta: WABA ID).")
-@click.option("--display", default="", help="The number or a name, for people.")
+@display_option
 @click.option(
     "--order",
     type=click.Choice([order.value for order in Order]),
@@ -65,7 +73,7 @@ def senders() -> None:
 @click.option(
     "--token", metavar="-", help="Read its access token from standard input, and check it with the provider first."
 )
-@click.option("--credential", default="", metavar="NAME", help="The name of a secret that holds its access token.")
+@credential_option
 @click.option("--replay", is_flag=True, help="Replay what customers wrote to it before it was added.")
 @json_option
 @data_dir_option
@@ -74,12 +82,12 @@ def add(
     provider: str,
     provider_id: str,
     account: str,
-    display: str,
+    display: str | None,
     order: str,
     per_second: float | None,
     burst: int | None,
     token: str | None,
-    credential: str,
+    credential: str | None,
     replay: bool,
     as_json: bool,
     data_dir: Path,
@@ -103,7 +111,7 @@ def add(
     secret = read_secret("--token", token)
     context = open_registry(data_dir)
     again = deciding(data_dir, needs_queue=True).replay(may_double=False) if replay else None
-    sender = Sender(tenant, provider, provider_id, account, display, credential, Order(order), pace)
+    sender = Sender(tenant, provider, provider_id, account, display or "", credential or "", Order(order), pace)
     if secret is not None:
         operations.check_free(
             context.registry, context.environment, sender
@@ -184,12 +192,12 @@ def show(id: str, as_json: bool, data_dir: Path) -> None:
 
 @senders.command("set")
 @click.argument("id")
-@click.option("--display", help="The number or a name, for people.")
+@display_option
 @click.option("--order", type=click.Choice([order.value for order in Order]), help="As for pombo senders add.")
 @per_second_option
 @burst_option
 @click.option("--no-pace", is_flag=True, help="Send as fast as its queue allows.")
-@click.option("--credential", metavar="NAME", help="The name of another secret that holds its access token.")
+@credential_option
 @json_option
 @data_dir_option
 def set_sender(

@@ -11,6 +11,7 @@ from cli.registry.context import (
     handler_url,
     hint,
     json_option,
+    name,
     open_registry,
     say,
     yes_option,
@@ -18,7 +19,6 @@ from cli.registry.context import (
 from cli.registry.drains import start_drains
 from cli.registry.handler_of_tenant import set_handler, show_made, signing_secret
 from cli.running import data_dir_option
-from local import terminal
 from shared.domain.errors import PomboError
 from shared.domain.limits import DoubtPolicy
 from shared.domain.tenants import Tenant
@@ -26,7 +26,6 @@ from shared.operations import registry
 from shared.operations.registry import entries_of, values_of
 from shared.pipeline.registry import EntryKind
 
-LONGEST_NAME = 200
 DEPLOYMENT = "deployment"
 """The value of --in-doubt that takes the deployment's policy."""
 
@@ -45,7 +44,7 @@ def tenants() -> None:
     """
 
 
-_name_option = click.option("--name", help="A name for people.")
+_name_option = click.option("--name", callback=name, help="A name for people.")
 _url_option = click.option(
     "--handler-url", callback=handler_url, metavar="URL", help="Its own backend, called like HANDLER_URL."
 )
@@ -81,7 +80,7 @@ def add(
         raise click.UsageError("--handler-secret needs --handler-url.")
     secret = signing_secret(handler_secret)
     context = open_registry(data_dir)
-    added = registry.add_tenant(context.registry, context.clock, Tenant(id, _checked(name) or ""), context.pairs)
+    added = registry.add_tenant(context.registry, context.clock, Tenant(id, name or ""), context.pairs)
     made = None
     if handler_url:
         try:
@@ -175,7 +174,7 @@ def set_tenant(
         raise click.UsageError(
             "Give what to change: --name, --handler-url, --no-handler, --handler-secret, --in-doubt."
         )
-    secret, name = signing_secret(handler_secret), _checked(name)
+    secret = signing_secret(handler_secret)
     context = open_registry(data_dir)
     before, made = registry.find_tenant(context.registry, id), None
     if handler_url or secret:
@@ -251,9 +250,3 @@ def remove(id: str, yes: bool, as_json: bool, data_dir: Path) -> None:
     if gone.handler:
         context.secrets().remove(gone.handler.secret)
     say(as_json, {"id": id}, f"Removed tenant {id}.")
-
-
-def _checked(name: str | None) -> str | None:
-    if name is not None and (len(name) > LONGEST_NAME or name != terminal.plain(name)):
-        raise click.UsageError(f"--name takes up to {LONGEST_NAME} printable characters.")
-    return name

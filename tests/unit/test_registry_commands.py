@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ from shared.domain.errors import QueueUnavailable, SecretsUnavailable
 from shared.domain.identity import credential_fingerprint, message_event_id, sender_id
 from shared.domain.marks import RefusedCredential
 from shared.domain.onboarding import Checked, OnboardingRefused
+from shared.domain.pace import take_place
 from shared.domain.record import State
 from shared.operations import registry
+from shared.operations import senders as registry_senders
 from shared.operations.dead_letters import Decision, Done
 from shared.operations.registry import Invalid, NotFound, Refused, Taken
 from shared.pipeline.registry import EntryKind
@@ -213,7 +216,7 @@ def test_tenant_stays_without_a_handler_if_its_secret_cannot_be_kept(desk: Desk)
     assert desk.json("tenants", "show", "bakery")["handler"] is None
 
 
-@pytest.mark.parametrize("url", ["bakery.example", "ftp://b.example", "https://a:b@b.example", "https://b.example/?q"])
+@pytest.mark.parametrize("url", ["", "bakery.example", "ftp://b.example", "https://a:b@b.example", "https://b.example/?q"])
 def test_invalid_handler_url_is_a_usage_error(desk: Desk, url: str) -> None:
     result = desk.invoke("tenants", "add", "bakery", "--handler-url", url)
     assert result.exit_code == 2
@@ -331,6 +334,20 @@ def test_refused_claim_is_explained_and_asks_no_provider(
     assert desk.provider.connected == [], "else its secret would be replaced"
 
 
+def test_slowest_pace_lets_a_message_go(desk: Desk) -> None:
+    desk("tenants", "add", "bakery")
+    desk("senders", "add", "--tenant", "bakery", *NUMBER, "--per-second", "0.001", "--burst", "1000")
+    pace = registry_senders.find_sender(desk.store, sender_id("meta", "200")).pace
+    assert pace is not None
+    assert take_place(None, pace, LIMITS, NOW, timedelta()).taken
+
+
+@pytest.mark.parametrize("name", ["a\nb", "\x1b[31mred", "a" * 201])
+def test_name_that_could_forge_output_is_a_usage_error(desk: Desk, name: str) -> None:
+    assert desk.invoke("tenants", "add", "bakery", "--name", name).exit_code == 2
+    assert desk.written == "[]"
+
+
 @pytest.mark.parametrize("number", ["+15550100", "", "2 0", "2" * 33])
 def test_phone_number_in_place_of_the_providers_id_is_a_usage_error(desk: Desk, number: str) -> None:
     desk("tenants", "add", "bakery")
@@ -367,8 +384,17 @@ def test_pace_order_display_and_credential_are_changed(desk: Desk) -> None:
 
 @pytest.mark.parametrize(
     "given",
-    [(), ("--burst", "2"), ("--per-second", "0"), ("--per-second", "nan"), ("--per-second", "1", "--no-pace")],
-    ids=["nothing", "burst alone", "zero", "no number", "both"],
+    [
+        (),
+        ("--burst", "2"),
+        *(("--per-second", rate) for rate in ("0", "1e-300", "-1", "81", "nan", "inf", "80/s", "")),
+        ("--per-second", "1", "--no-pace"),
+        ("--display", "a\x1b[31m"),
+        ("--display", "a" * 201),
+        ("--credential", ""),
+        ("--credential", "../a token"),
+    ],
+    ids=lambda given: " ".join(given)[:20] or "nothing",
 )
 def test_change_of_a_sender_that_makes_no_sense_is_a_usage_error(desk: Desk, given: tuple[str, ...]) -> None:
     desk("tenants", "add", "bakery")
