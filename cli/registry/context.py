@@ -17,8 +17,9 @@ from shared.bootstrap.connect import build_connect
 from shared.bootstrap.secrets import build_secrets
 from shared.config import Config
 from shared.config.parsers import BadValue, endpoint, header
-from shared.domain.tenants import Sender
+from shared.domain.tenants import DEFAULT_TENANT, Sender
 from shared.operations.connect import Connect
+from shared.operations.registry import tenant_entry
 from shared.pipeline.clock import Clock, SystemClock
 from shared.pipeline.ports import Secrets, Store
 from shared.pipeline.registry import Registry
@@ -72,6 +73,16 @@ def open_registry(data_dir: Path) -> RegistryContext:
     """
     running = find(data_dir)  # first: it reports wrong settings
     return RegistryContext(running, SystemClock(), config.load(describe(data_dir).environ, config.CLI))
+
+
+def registry_for(data_dir: Path, tenant: str | None) -> RegistryContext:
+    """The same, to list what a tenant has, or all tenants. Also raises NotFound, so that a mistyped id is not a tenant
+    that has nothing.
+    """
+    context = open_registry(data_dir)
+    if tenant not in (None, DEFAULT_TENANT):
+        tenant_entry(context.registry, tenant)
+    return context
 
 
 # ---- options and questions that several commands share

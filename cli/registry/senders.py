@@ -15,6 +15,7 @@ from cli.registry.context import (
     open_registry,
     providers,
     read_secret,
+    registry_for,
     say,
     yes_option,
 )
@@ -161,7 +162,7 @@ def list_senders(tenant: str | None, as_json: bool, data_dir: Path) -> None:
       pombo senders list
       pombo senders list --tenant bakery --json
     """
-    context = open_registry(data_dir)
+    context = registry_for(data_dir, tenant)
     ours = [sender for sender in context.environment if tenant in (None, sender.tenant)]
     found = [*ours, *values_of(context.registry, EntryKind.SENDER, tenant)]
     troubled = {*operations.troubled(context.store)} if tenant is None else None  # one query, and not a read for each

@@ -216,7 +216,9 @@ def test_tenant_stays_without_a_handler_if_its_secret_cannot_be_kept(desk: Desk)
     assert desk.json("tenants", "show", "bakery")["handler"] is None
 
 
-@pytest.mark.parametrize("url", ["", "bakery.example", "ftp://b.example", "https://a:b@b.example", "https://b.example/?q"])
+@pytest.mark.parametrize(
+    "url", ["", "bakery.example", "ftp://b.example", "https://a:b@b.example", "https://b.example/?q"]
+)
 def test_invalid_handler_url_is_a_usage_error(desk: Desk, url: str) -> None:
     result = desk.invoke("tenants", "add", "bakery", "--handler-url", url)
     assert result.exit_code == 2
@@ -593,7 +595,23 @@ def test_operators_key_has_no_tenant(desk: Desk) -> None:
     desk.json("keys", "add", "--scopes", "manage")
     assert desk.json("keys", "list")["keys"][0]["tenant"] is None
     assert "(operator)" in desk("keys", "list")
-    assert desk.json("keys", "list", "--tenant", "bakery")["keys"] == []
+    assert desk.json("keys", "list", "--tenant", "default")["keys"] == []
+
+
+def test_key_is_revoked_by_the_beginning_of_its_id(desk: Desk) -> None:
+    id = desk.json("keys", "add", "--scopes", "read")["id"]
+    for unusable in (id[:7], "0" * 16 if id[0] != "0" else "1" * 16, ""):
+        assert isinstance(desk.refused("keys", "revoke", unusable), NotFound)
+    assert desk.json("keys", "revoke", id[:8])["id"] == id
+    assert desk.json("keys", "list")["keys"][0]["revoked_at"]
+
+
+@pytest.mark.parametrize("what", ["senders", "keys"])
+def test_list_of_a_tenant_that_does_not_exist_is_refused(desk: Desk, what: str) -> None:
+    for mistyped in ("bakry", "Bakery", ""):
+        assert isinstance(desk.refused(what, "list", "--tenant", mistyped), NotFound)
+    desk("tenants", "add", "bakery")
+    assert desk.json(what, "list", "--tenant", "bakery")[what] == []
 
 
 def test_revoked_key_stays_in_the_list(desk: Desk) -> None:
@@ -633,7 +651,9 @@ def test_every_command_has_a_help_with_examples(group: str) -> None:
 def test_refusal_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
     SqliteStore(tmp_path / "pombo.sqlite", LIMITS, lambda: NOW).ping()
     env = clean_environment(STORE="sqlite", SQLITE_PATH=str(tmp_path / "pombo.sqlite"))
-    assert fails(cli("tenants", "show", "nobody", env=env)) == "pombo: There is no tenant nobody."
+    assert fails(cli("tenants", "show", "nobody", env=env)) == (
+        "pombo: There is no tenant nobody: pombo tenants list shows their ids."
+    )
     assert fails(cli("tenants", "add", "Bakery", env=env)).startswith("pombo: A tenant's id has 1 to 63 characters")
     usage = fails(cli("senders", "add", "--tenant", "bakery", env=env), code=2)
     assert "--help" in usage
