@@ -17,6 +17,7 @@ from shared.bootstrap.connect import build_connect
 from shared.bootstrap.secrets import build_secrets
 from shared.config import Config
 from shared.config.parsers import BadValue, endpoint, header
+from shared.domain.errors import SecretsUnavailable
 from shared.domain.tenants import DEFAULT_TENANT, Sender
 from shared.operations.connect import Connect
 from shared.operations.registry import tenant_entry
@@ -62,8 +63,24 @@ class RegistryContext:
         """Where this stack keeps the secrets of tenants."""
         return build_secrets(self.settings)
 
+    def forget_secret(self, name: str, whose: str) -> None:
+        """Remove the secret of what was just removed. Raises SecretsUnavailable, and then says that the secret is left:
+        to repeat the command would not find what it belonged to.
+        """
+        try:
+            self.secrets().remove(name)
+        except SecretsUnavailable:
+            hint(f"{whose} was removed, but its secret {name} is still there: remove it by hand.")
+            raise
+
     def connect(self) -> Connect:
-        """What checks a token with the provider, keeps it, and has webhooks sent here."""
+        """What checks a token with the provider, keeps it, and has webhooks sent here. Raises ClickException if no
+        stack runs: on one machine the provider may be the simulator, which ended with it.
+        """
+        if not self.running.runs:
+            raise click.ClickException(
+                f"The token cannot be checked: no Pombo is running here. Start one with {self.running.start}."
+            )
         return build_connect(self.settings, self.store)
 
 
@@ -158,12 +175,14 @@ def name(_context: click.Context, _parameter: click.Parameter, value: str | None
 
 
 def confirm_id(what: str, id: str, yes: bool) -> None:
-    """Ask for the id again. Raises ClickException if another text comes, and UsageError if the command cannot ask."""
+    """Ask for the id again, and say what it is the id of. Raises ClickException if another text comes, and UsageError
+    if the command cannot ask.
+    """
     if yes:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(
             "Standard input is not a terminal, so the command cannot ask for the id again: give --yes."
         )
-    if click.prompt(f"Type the id of the {what} again to remove it", err=True, default="", show_default=False) != id:
+    if click.prompt(f"Type {id} again to remove {what}", err=True, default="", show_default=False) != id:
         raise click.ClickException("Nothing was changed: the ids differ.")

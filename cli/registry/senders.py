@@ -114,9 +114,7 @@ def add(
     again = deciding(data_dir, needs_queue=True).replay(may_double=False) if replay else None
     sender = Sender(tenant, provider, provider_id, account, display or "", credential or "", Order(order), pace)
     if secret is not None:
-        operations.check_free(
-            context.registry, context.environment, sender
-        )  # whose secret would be replaced otherwise?
+        operations.check_free(context.registry, context.environment, sender)  # else it would replace another's secret
         sender = context.connect().connect(sender, secret).sender
     added = operations.add_sender(context.registry, context.clock, context.environment, sender)
     say(as_json, {"id": added.id}, f"Added sender {added.id} to tenant {tenant}.")
@@ -259,7 +257,8 @@ def reconnect(id: str, token: str, as_json: bool, data_dir: Path) -> None:
     """
     secret = read_secret("--token", token) or ""
     context = open_registry(data_dir)
-    sender = reconnected(context, _find(context, id), secret, drain_of(data_dir))
+    before, start_drain = _find(context, id), drain_of(data_dir)
+    sender = reconnected(context, before, secret, start_drain)
     one = with_auth(context, sender)
     sentence = f"Reconnected sender {sender.id}. Pombo sends its waiting messages."
     say(as_json, output.sender_as_dict(one.sender, one.auth), sentence)
@@ -285,10 +284,10 @@ def remove(id: str, yes: bool, as_json: bool, data_dir: Path) -> None:
     sender = _find(context, id)
     if sender.id in (ours.id for ours in context.environment):
         raise click.ClickException("This number is the environment's: WHATSAPP_PHONE_NUMBER_ID names it.")
-    confirm_id("sender", id, yes)
+    confirm_id(f"sender {sender.id[:8]} of tenant {sender.tenant}", id, yes)
     gone = operations.remove_sender(context.registry, context.store, context.clock, sender.id)
     if gone.credential == credential_name(gone):
-        context.secrets().remove(gone.credential)
+        context.forget_secret(gone.credential, f"Sender {gone.id}")
     say(as_json, {"id": gone.id}, f"Removed sender {gone.id} of tenant {gone.tenant}.")
 
 

@@ -16,9 +16,10 @@ from cli.registry.context import (
     say,
     yes_option,
 )
-from cli.registry.drains import start_drains
+from cli.registry.drains import drain_of, start_drains
 from cli.registry.handler_of_tenant import set_handler, show_made, signing_secret
 from cli.running import data_dir_option
+from local.invocation import program
 from shared.domain.errors import PomboError
 from shared.domain.limits import DoubtPolicy
 from shared.domain.tenants import Tenant
@@ -93,7 +94,7 @@ def add(
     say(as_json, told | ({"handler_secret": made} if made else {}), f"Added tenant {added.id}, with {where}.")
     if not as_json:
         show_made(made)
-        hint(f"Next: pombo senders add --tenant {added.id} ... connects its number.")
+        hint(f"Next, connect its number: {program()} senders add --tenant {added.id} ... (its --help has examples)")
 
 
 @tenants.command("list")
@@ -187,7 +188,7 @@ def set_tenant(
 
     after = registry.set_tenant(context.registry, context.clock, id, change)
     if no_handler and before.handler:
-        context.secrets().remove(before.handler.secret)
+        context.forget_secret(before.handler.secret, f"The handler of tenant {id}")
     say(as_json, output.tenant_as_dict(after) | ({"handler_secret": made} if made else {}), f"Changed tenant {id}.")
     if not as_json:
         show_made(made)
@@ -222,9 +223,9 @@ def resume(id: str, as_json: bool, data_dir: Path) -> None:
     Examples:
       pombo tenants resume bakery
     """
-    context = open_registry(data_dir)
+    context, start_drain = open_registry(data_dir), drain_of(data_dir)
     tenant = registry.resume(context.registry, context.clock, id)
-    start_drains((sender.id for sender in registry.values_of(context.registry, EntryKind.SENDER, id)), data_dir)
+    start_drains(registry.entries_of(context.registry, EntryKind.SENDER, id), start_drain)
     say(as_json, output.tenant_as_dict(tenant), f"Tenant {id} is active: its waiting messages are sent.")
 
 
@@ -245,8 +246,8 @@ def remove(id: str, yes: bool, as_json: bool, data_dir: Path) -> None:
     """
     context = open_registry(data_dir)
     registry.find_tenant(context.registry, id)
-    confirm_id("tenant", id, yes)
+    confirm_id(f"tenant {id}", id, yes)
     gone = registry.remove_tenant(context.registry, context.store, context.clock, id)
     if gone.handler:
-        context.secrets().remove(gone.handler.secret)
+        context.forget_secret(gone.handler.secret, f"Tenant {id}")
     say(as_json, {"id": id}, f"Removed tenant {id}.")

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.commands import pombo
-from cli.registry import context, senders
+from cli.registry import context, senders, tenants
 from shared.bootstrap import connect
 from shared.domain.errors import QueueUnavailable, SecretsUnavailable
 from shared.domain.identity import credential_fingerprint, message_event_id, sender_id
@@ -26,9 +26,9 @@ from shared.operations import registry
 from shared.operations import senders as registry_senders
 from shared.operations.dead_letters import Decision, Done
 from shared.operations.registry import Invalid, NotFound, Refused, Taken
-from shared.pipeline.registry import EntryKind
+from shared.pipeline.registry import EntryKind, EntryName, EntryWrite
 from shared.stores.sqlite.store import SqliteStore
-from shared.tenants.entries import tenant_name
+from shared.tenants.entries import sender_name, tenant_name
 from tests.support.parts import LIMITS, NOW, an_event, ended
 from tests.support.stack import clean_environment, cli, fails
 
@@ -51,6 +51,8 @@ class MemorySecrets(dict[str, list[str]]):
         self.setdefault(name, []).append(value)
 
     def remove(self, name: str) -> None:
+        if self.is_down:
+            raise SecretsUnavailable
         self.pop(name, None)
 
 
@@ -76,7 +78,11 @@ class Desk:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.env = {"STORE": "sqlite", "SQLITE_PATH": str(directory / "pombo.sqlite"), "APP_ENV": None}
+        self.env: dict[str, str | None] = {
+            "STORE": "sqlite",
+            "SQLITE_PATH": str(directory / "pombo.sqlite"),
+            "APP_ENV": None,
+        }
         self.store = SqliteStore(directory / "pombo.sqlite", LIMITS, lambda: NOW)
         self.secrets, self.provider = MemorySecrets(), Provider()
 
@@ -155,12 +161,16 @@ def test_tenant_is_shown_with_its_senders_and_keys(desk: Desk) -> None:
     assert "Tenant bakery: active" in desk("tenants", "show", "bakery")
 
 
+def of_newer_version(desk: Desk, name: EntryName) -> None:
+    """Write the entry as a newer version may."""
+    (found,) = desk.store.entries([name])
+    assert found
+    assert desk.store.commit_entries([EntryWrite(name, found.tenant, {"state": "archived"}, found.version)])
+
+
 def test_entry_of_a_newer_version_is_counted_and_not_shown(desk: Desk) -> None:
     desk("tenants", "add", "bakery")
-    (found,) = desk.store.entries([tenant_name("bakery")])
-    assert found
-    newer = registry.EntryWrite(found.name, found.tenant, {"state": "archived"}, found.version)
-    assert desk.store.commit_entries([newer])
+    of_newer_version(desk, tenant_name("bakery"))
     assert desk.json("tenants", "list") == {"tenants": [], "unread": 1}
     assert "1 more were written by a newer version" in desk("tenants", "list")
 
@@ -234,6 +244,28 @@ def test_suspend_and_resume_can_be_repeated(desk: Desk) -> None:
     desk("tenants", "add", "bakery")
     for command, state in (("suspend", "suspended"), ("suspend", "suspended"), ("resume", "active")):
         assert desk.json("tenants", command, "bakery")["state"] == state
+
+
+@pytest.mark.parametrize("command", [("tenants", "resume", "bakery"), ("senders", "reconnect", "200", "--token", "-")])
+def test_wrong_settings_of_the_queue_stop_a_command_before_its_change(desk: Desk, command: tuple[str, ...]) -> None:
+    desk("tenants", "add", "bakery")
+    desk("senders", "add", "--tenant", "bakery", *NUMBER)
+    desk("tenants", "suspend", "bakery")
+    desk.env["INTERNAL_TASK_BASE_URL"] = "nowhere"
+    result = desk.invoke(*command, given=TOKEN)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert desk.json("tenants", "show", "bakery")["state"] == "suspended"
+    assert (desk.secrets, desk.provider.connected) == ({}, [])
+
+
+def test_resume_wakes_a_sender_that_only_a_newer_version_can_read(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    woken: list[str] = []
+    monkeypatch.setattr(tenants, "drain_of", lambda _: woken.append)
+    desk("tenants", "add", "bakery")
+    id = desk.json("senders", "add", "--tenant", "bakery", *NUMBER)["id"]
+    of_newer_version(desk, sender_name(id))
+    assert desk.json("tenants", "resume", "bakery")["state"] == "active"
+    assert woken == [id]
 
 
 def test_removal_asks_for_the_id_again(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -507,6 +539,32 @@ def test_removed_sender_is_gone_with_the_secret_that_pombo_made(desk: Desk) -> N
     assert desk.json("senders", "remove", id, "--yes") == {"id": id}
     assert desk.json("senders", "list", "--tenant", "bakery")["senders"] == []
     assert desk.secrets == {}
+
+
+def test_secret_that_could_not_be_removed_is_named(desk: Desk) -> None:
+    desk("tenants", "add", "bakery", "--handler-url", "https://b.example")
+    id = desk.json("senders", "add", "--tenant", "bakery", *NUMBER, "--token", "-", given=TOKEN)["id"]
+    desk.secrets.is_down = True
+    for command, name in (
+        (("senders", "remove", id, "--yes"), f"pombo-credential-{id}"),
+        (("tenants", "set", "bakery", "--no-handler"), "pombo-handler-bakery"),
+    ):
+        result = desk.invoke(*command)
+        assert isinstance(result.exception, SecretsUnavailable)
+        assert f"its secret {name} is still there: remove it by hand" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [("add", "--tenant", "bakery", *NUMBER), ("reconnect", "200")], ids=["add", "again"]
+)
+def test_token_goes_nowhere_while_no_stack_runs(desk: Desk, command: tuple[str, ...]) -> None:
+    desk("tenants", "add", "bakery")
+    if command[0] == "reconnect":
+        desk("senders", "add", "--tenant", "bakery", *NUMBER)
+    desk.env |= {"STORE": None, "SQLITE_PATH": None}
+    error = desk.refused("senders", *command, "--token", "-", given=TOKEN)
+    assert "The token cannot be checked: no Pombo is running here. Start one with" in str(error)
+    assert (desk.secrets, desk.provider.connected) == ({}, [])
 
 
 def test_secret_that_an_operator_made_outlives_the_sender(desk: Desk) -> None:
