@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,12 @@ class RegistryContext:
         except SecretsUnavailable:
             hint(f"{whose} was removed, but its secret {name} is still there: remove it by hand.")
             raise
+
+    def look_for_secret(self, name: str) -> None:
+        """Say if there is no such secret; nothing if the operator may not read it, or if it cannot be read now."""
+        with suppress(SecretsUnavailable):
+            if self.secrets().newest(name) is None:
+                hint(f"There is no secret {name} yet, and the number cannot send without it.")
 
     def connect(self) -> Connect:
         """What checks a token with the provider, keeps it, and has webhooks sent here. Raises ClickException if no

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 import click
 
 from cli.registry.context import name, providers
-from shared.domain.tenants import Pace
+from shared.domain.tenants import CREDENTIAL_PREFIX, Pace
 
 _SHAPES: Mapping[str, tuple[re.Pattern[str], str]] = {
     "meta": (re.compile(r"[0-9]{1,32}"), "must be 1 to 32 digits: WhatsApp's id, not the phone number with its +"),
 }
 _ANY = re.compile(r"[!-~]{1,64}"), "must be 1 to 64 printable characters without spaces"
-_SECRET = re.compile(r"[A-Za-z0-9_-]{1,255}")
-"""The name of a secret (https://cloud.google.com/secret-manager/docs/reference/rest/v1/projects.secrets/create)."""
+_CREDENTIAL = re.compile(rf"{CREDENTIAL_PREFIX}[A-Za-z0-9_-]{{1,200}}")
+"""Secret Manager takes these characters, and up to 255 of them. A service may read no secret of another prefix."""
 
 SLOWEST, FASTEST = 0.001, 80.0
 """Messages a second: one in a quarter of an hour, and the rate of a tenant's queue."""
@@ -43,15 +43,21 @@ def _rate(_context: click.Context, _parameter: click.Parameter, value: str | Non
     return None if value is None else rate
 
 
-def _secret_name(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    if value is not None and not _SECRET.fullmatch(value):
-        raise click.BadParameter("must be the name of a secret: 1 to 255 letters, digits, hyphens and underscores.")
+def _credential(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not _CREDENTIAL.fullmatch(value):
+        raise click.BadParameter(
+            f"must be {CREDENTIAL_PREFIX} and up to 200 letters, digits, hyphens and underscores: services may read no "
+            "other secrets."
+        )
     return value
 
 
 display_option = click.option("--display", callback=name, help="The number or a name, for people.")
 credential_option = click.option(
-    "--credential", callback=_secret_name, metavar="NAME", help="The name of a secret that holds its access token."
+    "--credential",
+    callback=_credential,
+    metavar="NAME",
+    help=f"The name of a secret that holds its access token: {CREDENTIAL_PREFIX}...",
 )
 per_second_option = click.option(
     "--per-second",

@@ -118,6 +118,8 @@ def add(
         sender = context.connect().connect(sender, secret).sender
     added = operations.add_sender(context.registry, context.clock, context.environment, sender)
     say(as_json, {"id": added.id}, f"Added sender {added.id} to tenant {tenant}.")
+    if credential:
+        context.look_for_secret(credential)
     if again:
         replay_early(context, added, again, as_json)
     else:
@@ -216,7 +218,7 @@ def set_sender(
     Examples:
       pombo senders set 5b1c9a0e --per-second 1 --burst 5
       pombo senders set 5b1c9a0e --no-pace --order contact
-      pombo senders set 5b1c9a0e --credential bakery-token
+      pombo senders set 5b1c9a0e --credential pombo-credential-bakery
     """
     pace = pace_of(per_second, burst)
     if pace and no_pace:
@@ -239,6 +241,8 @@ def set_sender(
         raise click.ClickException("This number is the environment's: its settings are variables.")
     after = with_auth(context, operations.set_sender(context.registry, context.clock, sender.id, change))
     say(as_json, output.sender_as_dict(after.sender, after.auth), f"Changed sender {sender.id}.")
+    if credential:
+        context.look_for_secret(credential)
 
 
 @senders.command()

@@ -407,11 +407,22 @@ def test_pace_order_display_and_credential_are_changed(desk: Desk) -> None:
     desk("tenants", "add", "bakery")
     desk("senders", "add", "--tenant", "bakery", *NUMBER, "--per-second", "0.5")
     assert desk.json("senders", "show", "200")["pace"] == {"per_second": 0.5, "burst": 1}
-    new = ("--per-second", "2", "--burst", "5", "--order", "sender", "--display", "Ana", "--credential", "mine")
+    new = (
+        "--per-second",
+        "2",
+        "--burst",
+        "5",
+        "--order",
+        "sender",
+        "--display",
+        "Ana",
+        "--credential",
+        "pombo-credential-b",
+    )
     changed = desk.json("senders", "set", "200", *new)
     assert changed == desk.json("senders", "show", "200")
     assert changed["pace"] == {"per_second": 2.0, "burst": 5}
-    assert (changed["order"], changed["display"], changed["credential"]) == ("sender", "Ana", "mine")
+    assert (changed["order"], changed["display"], changed["credential"]) == ("sender", "Ana", "pombo-credential-b")
     assert desk.json("senders", "set", "200", "--no-pace")["pace"] is None
     assert desk.json("senders", "show", "200")["order"] == "sender"
 
@@ -426,7 +437,8 @@ def test_pace_order_display_and_credential_are_changed(desk: Desk) -> None:
         ("--display", "a\x1b[31m"),
         ("--display", "a" * 201),
         ("--credential", ""),
-        ("--credential", "../a token"),
+        ("--credential", "pombo-credential-"),
+        ("--credential", "bakery-token"),
     ],
     ids=lambda given: " ".join(given)[:20] or "nothing",
 )
@@ -569,11 +581,21 @@ def test_token_goes_nowhere_while_no_stack_runs(desk: Desk, command: tuple[str, 
 
 def test_secret_that_an_operator_made_outlives_the_sender(desk: Desk) -> None:
     desk("tenants", "add", "bakery")
-    desk.secrets.add("of-an-operator", TOKEN)
-    desk("senders", "add", "--tenant", "bakery", *NUMBER, "--credential", "of-an-operator")
-    assert desk.json("senders", "show", "200")["credential"] == "of-an-operator"
+    desk.secrets.add("pombo-credential-bakery", TOKEN)
+    desk("senders", "add", "--tenant", "bakery", *NUMBER, "--credential", "pombo-credential-bakery")
+    assert desk.json("senders", "show", "200")["credential"] == "pombo-credential-bakery"
     desk("senders", "remove", "200", "--yes")
-    assert desk.secrets == {"of-an-operator": [TOKEN]}
+    assert desk.secrets == {"pombo-credential-bakery": [TOKEN]}
+
+
+def test_missing_secret_of_a_number_is_reported(desk: Desk) -> None:
+    desk("tenants", "add", "bakery")
+    named = ("--credential", "pombo-credential-bakery")
+    missing = "There is no secret pombo-credential-bakery yet"
+    assert missing in desk.invoke("senders", "add", "--tenant", "bakery", *NUMBER, *named).stderr
+    assert missing in desk.invoke("senders", "set", "200", *named).stderr
+    desk.secrets.add("pombo-credential-bakery", TOKEN)
+    assert desk.invoke("senders", "set", "200", *named).stderr == ""
 
 
 def test_number_of_the_environment_is_not_removed(desk: Desk) -> None:
