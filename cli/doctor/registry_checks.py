@@ -56,7 +56,7 @@ def senders(store: Store, registry: Registry, environment: Sequence[Sender]) -> 
         more = f" and {len(said) - SHOWN:,} more" if len(said) > SHOWN else ""
         raise Wrong(
             f"{_many(len(said), 'sender')} cannot send: {'; '.join(said[:SHOWN])}{more}. See pombo senders list, and "
-            "reconnect them with pombo senders reconnect."
+            "docs/tenants.md for what to do about each."
         )
     return f"Nothing is known against {_many(len(known), 'sender')}."
 

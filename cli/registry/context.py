@@ -19,6 +19,7 @@ from shared.bootstrap.secrets import build_secrets
 from shared.config import Config
 from shared.config.parsers import BadValue, endpoint, header
 from shared.domain.errors import SecretsUnavailable
+from shared.domain.onboarding import Checked
 from shared.domain.tenants import DEFAULT_TENANT, Sender
 from shared.operations.connect import Connect
 from shared.operations.registry import tenant_entry
@@ -132,6 +133,12 @@ def say(as_json: bool, value: Any, sentence: str) -> None:
 def hint(sentence: str) -> None:
     """Beside the result: on standard error, so that the output stays what a program expects."""
     click.echo(sentence, err=True)
+
+
+def tell_end(checked: Checked | None) -> None:
+    """Say when a token ends, if the provider says so."""
+    if checked and checked.expires_at:
+        hint(f"This token ends on {checked.expires_at:%Y-%m-%d}: reconnect the number with a new one before that day.")
 
 
 def read_secret(option: str, given: str | None) -> str | None:

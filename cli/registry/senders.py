@@ -17,6 +17,7 @@ from cli.registry.context import (
     read_secret,
     registry_for,
     say,
+    tell_end,
     yes_option,
 )
 from cli.registry.drains import drain_of
@@ -34,6 +35,7 @@ from cli.registry.sender_options import (
 from cli.running import data_dir_option
 from shared.domain.errors import UnknownState
 from shared.domain.marks import Marks
+from shared.domain.onboarding import Checked
 from shared.domain.tenants import Order, Sender
 from shared.operations import senders as operations
 from shared.operations.connect import credential_name
@@ -112,12 +114,15 @@ def add(
     secret = read_secret("--token", token)
     context = open_registry(data_dir)
     again = deciding(data_dir, needs_queue=True).replay(may_double=False) if replay else None
+    checked: Checked | None = None
     sender = Sender(tenant, provider, provider_id, account, display or "", credential or "", Order(order), pace)
     if secret is not None:
         operations.check_free(context.registry, context.environment, sender)  # else it would replace another's secret
-        sender = context.connect().connect(sender, secret).sender
+        connected = context.connect().connect(sender, secret)
+        sender, checked = connected.sender, connected.checked
     added = operations.add_sender(context.registry, context.clock, context.environment, sender)
     say(as_json, {"id": added.id}, f"Added sender {added.id} to tenant {tenant}.")
+    tell_end(checked)
     if credential:
         context.look_for_secret(credential)
     if again:

@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -62,12 +62,13 @@ class Provider:
     def __init__(self) -> None:
         self.connected: list[tuple[str, str]] = []
         self.refusal: Exception | None = None
+        self.expires_at: datetime | None = None
 
     def check(self, provider_id: str, account: str, token: str) -> Checked:
         if self.refusal:
             raise self.refusal
         self.connected.append((provider_id, token))
-        return Checked(display=f"+1 555 0100 of {account}")
+        return Checked(f"+1 555 0100 of {account}", self.expires_at)
 
     def subscribe(self, account: str, token: str) -> None:
         pass
@@ -475,6 +476,17 @@ def test_reconnect_replaces_the_token_of_the_sender_that_is_named(desk: Desk) ->
     shown = desk.json("senders", "reconnect", id, "--token", "-", given=TOKEN)
     assert desk.secrets == {f"pombo-credential-{id}": ["old", TOKEN]}
     assert (shown["id"], shown["auth"]["state"]) == (id, "connected")
+
+
+def test_end_of_a_token_is_told_when_it_is_given(desk: Desk) -> None:
+    desk("tenants", "add", "bakery")
+    add = ("senders", "add", "--tenant", "bakery", *NUMBER, "--token", "-")
+    reconnect = ("senders", "reconnect", "200", "--token", "-")
+    assert "ends" not in desk.invoke(*add, given=TOKEN).stderr
+    desk.provider.expires_at = NOW
+    assert "This token ends on 2026-03-01" in desk.invoke(*reconnect, given=TOKEN).stderr
+    desk("senders", "remove", "200", "--yes")
+    assert "This token ends on 2026-03-01" in desk.invoke(*add, given=TOKEN).stderr
 
 
 def test_reconnect_while_the_queue_is_down_says_when_messages_go(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
