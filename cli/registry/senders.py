@@ -279,7 +279,7 @@ def reconnect(id: str, token: str, as_json: bool, data_dir: Path) -> None:
 @json_option
 @data_dir_option
 def remove(id: str, yes: bool, as_json: bool, data_dir: Path) -> None:
-    """Take a number from its tenant. What waits to be sent from it is not sent.
+    """Take a number from its tenant. What waits to be sent from it is a dead letter after MESSAGE_MAX_AGE.
 
     What its customers write from then on is dropped as unknown_sender, and can be replayed for 8 days. ID is as for
     pombo senders show. A secret that pombo senders add or reconnect stored for it is deleted too.

@@ -237,7 +237,9 @@ def resume(id: str, as_json: bool, data_dir: Path) -> None:
 def remove(id: str, yes: bool, as_json: bool, data_dir: Path) -> None:
     """Remove a tenant that has no senders, no keys in force, no open records and no dead letters.
 
-    Its finished records stay until they expire. Its pair of queues is free for another tenant.
+    So remove its senders and revoke its keys first. Open records end by themselves, those of a removed number after
+    MESSAGE_MAX_AGE; replay or discard its dead letters. Finished records stay until they expire. Its pair of queues is
+    free for another tenant.
 
     \b
     Examples:
