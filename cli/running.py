@@ -174,7 +174,7 @@ def _of_stack(environ: dict[str, str], data_dir: Path, wanted: str) -> Described
         secrets = frozenset(described.get("secrets", ()))
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise click.ClickException(
-            f"Pombo is starting with its data in {data_dir}. Try again when it reports that it is up."
+            f"Pombo is starting or stopping with its data in {data_dir}. Try again when it is up."
         ) from error
     if wanted and wanted != store:
         raise click.ClickException(

@@ -66,7 +66,10 @@ per_second_option = click.option(
     help=f"Messages a second, if the number may send fewer than its queue: {SLOWEST:g} to {FASTEST:g}.",
 )
 burst_option = click.option(
-    "--burst", type=click.IntRange(1, 1000), default=None, help="With --per-second: messages at once after a pause."
+    "--burst",
+    type=click.IntRange(1, 1000),
+    default=None,
+    help="With --per-second: messages at once after a pause; 1 if not given.",
 )
 
 

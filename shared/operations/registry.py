@@ -44,6 +44,9 @@ MOST_OPEN = 10_000
 EVER = timedelta(days=3650)
 """No record is due later."""
 
+MOST_SHOWN = 10
+"""Of the ids that begin with the same characters."""
+
 MOST_WRITES = 20
 """Of one commit."""
 
@@ -243,10 +246,11 @@ def beginning_with(registry: Registry, kind: EntryKind, id: str) -> Entry | None
     """The entry of a kind whose id begins with these 8 or more characters; None if there is none. Raises NotFound if
     there are several, and StoreUnavailable.
     """
-    following = registry.entry_page(kind, None, id, 2) if is_id_prefix(id) else ()
+    following = registry.entry_page(kind, None, id, MOST_SHOWN) if is_id_prefix(id) else ()
     found = [entry for entry in following if entry.name.id.startswith(id)]
     if len(found) > 1:
-        raise NotFound(f"Several ids of {kind.value}s begin with this: give more characters.")
+        ids = ", ".join(entry.name.id for entry in found)
+        raise NotFound(f"Several ids of {kind.value} begin with this: {ids}. Give more characters.")
     return found[0] if found else None
 
 

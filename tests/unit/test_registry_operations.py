@@ -330,8 +330,9 @@ def test_ambiguous_beginning_of_a_sender_id_is_refused(world: World) -> None:
     found = world.registry.kept[next(name for name in world.registry.kept if name.kind is EntryKind.SENDER)]
     twin = found.name._replace(id=sender.id[:-1] + ("0" if sender.id[-1] != "0" else "1"))
     world.registry.kept[twin] = replace(found, name=twin)
-    with pytest.raises(NotFound, match="Several ids"):
+    with pytest.raises(NotFound, match="Several ids of senders begin with this") as refused:
         senders.find_sender(world.registry, sender.id[:10])
+    assert {sender.id, twin.id} <= {*re.findall("[0-9a-f]{40}", refused.value.sentence)}
     assert senders.find_sender(world.registry, sender.id) == sender
 
 
