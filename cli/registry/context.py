@@ -164,7 +164,8 @@ def read_secret(option: str, given: str | None) -> str | None:
 
 def _unusable(option: str) -> str:
     raise click.ClickException(
-        f"{option}: standard input must hold the secret alone, on one line of at most {LONGEST_SECRET:,} characters."
+        f"{option}: standard input must hold the secret alone: one line of up to {LONGEST_SECRET:,} visible ASCII "
+        "characters."
     )
 
 
