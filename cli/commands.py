@@ -3,23 +3,38 @@ error.
 """
 
 import sys
+from collections import UserDict
+from importlib import import_module
+from typing import Any
 
 import click
 
-from cli.chaos.command import chaos
-from cli.dead.command import dead
-from cli.doctor.command import doctor
-from cli.ledger import ledger
-from cli.registry.keys import keys
-from cli.registry.senders import senders
-from cli.registry.tenants import tenants
-from cli.say import say
-from cli.trace import trace
-from cli.up import up
 from cli.version import version
 from local import invocation, terminal
 from local.terminal import WrongSettings
 from shared.domain.errors import PomboError
+
+MODULES = {
+    "up": "cli.up",
+    "say": "cli.say",
+    "ledger": "cli.ledger",
+    "trace": "cli.trace",
+    "dead": "cli.dead.command",
+    "tenants": "cli.registry.tenants",
+    "senders": "cli.registry.senders",
+    "keys": "cli.registry.keys",
+    "doctor": "cli.doctor.command",
+    "chaos": "cli.chaos.command",
+}
+"""Each command, and the module that defines it under that name."""
+
+
+class _Imported(UserDict[str, Any]):
+    """The commands, each imported when it is called: together they take twice as long as one."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        command: click.Command = getattr(import_module(self.data[name]), name)
+        return command
 
 
 def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -28,7 +43,9 @@ def _show_version(context: click.Context, _: click.Parameter, wanted: bool) -> N
         context.exit()
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    commands=_Imported(MODULES), context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.option(
     "--version",
     is_flag=True,
@@ -52,18 +69,6 @@ def pombo() -> None:
       pombo doctor                  check the store, the queue, the handler and the settings
       pombo chaos                   inject faults and account for every message
     """
-
-
-pombo.add_command(up)
-pombo.add_command(say)
-pombo.add_command(ledger)
-pombo.add_command(trace)
-pombo.add_command(dead)
-pombo.add_command(tenants)
-pombo.add_command(senders)
-pombo.add_command(keys)
-pombo.add_command(doctor)
-pombo.add_command(chaos)
 
 
 def run(command: click.Command = pombo) -> None:

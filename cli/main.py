@@ -18,8 +18,9 @@ def main() -> None:
     command = next(iter(sys.argv[1:]), "")
     code = 0 if command == "up" else INTERRUPTED
     end_at_once(code)
-    from cli.commands import run
+    from cli.commands import pombo, run
 
+    pombo.commands.get(command)  # imports it
     if command not in OF_THE_LOCAL_CLOUD:
         end_quietly(code)
     run()

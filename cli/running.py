@@ -21,7 +21,6 @@ from shared.operations.registry import values_of
 from shared.pipeline.registry import EntryKind, Registry
 
 START = "make run"
-QUEUE_PAIRS = 20
 MOST_SENDERS = 1000
 """A message's id at WhatsApp leads to its record by the sender: one read for each of them."""
 _ADDRESSES = {
@@ -57,8 +56,6 @@ class Running:
     """False: no stack runs here, and the store is what the last one left."""
     start: str = START
     """The command that starts a stack on this store."""
-    queue_pairs: int = QUEUE_PAIRS
-    """How many numbered pairs of queues the stack has."""
 
     @property
     def registry(self) -> Registry:
@@ -177,7 +174,7 @@ def _of_stack(environ: dict[str, str], data_dir: Path, wanted: str) -> Described
         secrets = frozenset(described.get("secrets", ()))
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise click.ClickException(
-            f"Pombo is starting with its data in {data_dir}. Try again when it reports that it is up."
+            f"Pombo is starting or stopping with its data in {data_dir}. Try again when it is up."
         ) from error
     if wanted and wanted != store:
         raise click.ClickException(
@@ -198,7 +195,7 @@ def _left(environ: dict[str, str], data_dir: Path, wanted: str) -> Described:
         file = Path(environ.get("SQLITE_PATH") or kept.get("SQLITE_PATH") or data_dir / SQLITE_FILE)
         if not file.is_file():
             raise click.ClickException(f"No Pombo is running with its data in {data_dir}. Start one with: {start}.")
-        environ |= {"STORE": store, "SQLITE_PATH": str(file)}
+        environ |= {**kept, "STORE": store, "SQLITE_PATH": str(file)}
     elif kept:
         environ |= kept
     elif is_known:
@@ -237,14 +234,7 @@ def find(data_dir: Path) -> Running:
         logs=described.logs,
         runs=described.runs,
         start=described.start,
-        queue_pairs=queue_pairs_of(settings),
     )
-
-
-def queue_pairs_of(settings: config.Config) -> int:
-    """How many numbered pairs of queues these settings name."""
-    pairs = settings.get("TENANT_QUEUES")
-    return QUEUE_PAIRS if pairs is None else int(pairs)
 
 
 def progress(sentence: str) -> None:

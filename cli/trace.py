@@ -16,6 +16,7 @@ from local import terminal
 from shared.bootstrap.channels import explain, read_message, remark
 from shared.domain.identity import is_id_prefix, message_event_id
 from shared.domain.record import Delivery
+from shared.domain.tenants import DEFAULT_TENANT
 from shared.logs import EVENTS
 from shared.operations.timeline.build import GONE, Moment, ReceivedContent, Timeline, build, from_log_lines
 from shared.operations.timeline.logs import READ
@@ -95,6 +96,8 @@ def as_dict(timeline: Timeline) -> dict[str, Any]:
     """The timeline as JSON: times are RFC 3339, UTC."""
     return {
         "correlation_id": timeline.correlation_id,
+        "tenant": timeline.tenant,
+        "sender": timeline.sender,
         "events": [{**asdict(moment), "at": stamp(moment.at)} for moment in timeline.events],
         "shown": timeline.shown,
         "message": asdict(timeline.came) if timeline.came else None,
@@ -109,7 +112,8 @@ def replies_as_dicts(timeline: Timeline) -> list[dict[str, Any]]:
 
 def as_text(timeline: Timeline) -> str:
     """The timeline as text."""
-    heading = f"Message {timeline.correlation_id or '(no correlation id)'}: {timeline.shown}"
+    of = f" of tenant {timeline.tenant}" if timeline.tenant not in (None, "", DEFAULT_TENANT) else ""
+    heading = f"Message {timeline.correlation_id or '(no correlation id)'}{of}: {timeline.shown}"
     lines = [terminal.styled(heading, bold=True)]
     if timeline.shown == GONE:
         lines.append("  Its record was deleted; this is from the logs.")

@@ -340,8 +340,11 @@ class Stack:
         return {name: self._environment[name] for name in names if name in self._environment}
 
     def _last(self) -> dict[str, Any]:
-        """What the commands need to read the records when no stack runs; without the address of our own server."""
-        environment = {name: value for name, value in self._cli_environment().items() if name in STORE_SETTINGS}
+        """What the commands need when no stack runs: the way to the records, without the address of our own server, and
+        the number of queues, which a new tenant gets one pair of.
+        """
+        kept = STORE_SETTINGS | {"TENANT_QUEUES"}
+        environment = {name: value for name, value in self._cli_environment().items() if name in kept}
         return {"store": self._store, "environment": None if self._own_program else environment}
 
     def _describe(self) -> None:

@@ -31,7 +31,12 @@ def begin(program: str) -> list[str]:
 
 
 def prepare() -> None:
-    """Let standard output and standard error take any text: a character that their encoding lacks is replaced."""
+    """Let standard output and standard error take any text: a character that their encoding lacks is replaced. A
+    stream that the caller closed, as with `<&-`, is empty and takes everything.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - open until the process ends
     codecs.register(_find_ascii)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -35,14 +35,18 @@ def businesses(count: int, sender: str) -> Sequence[Business]:
     ]
 
 
-def register(others: Sequence[Business], running: Running, control: SimulatorControl, data_dir: Path) -> None:
-    """Make each a tenant of the stack with one connected sender, which the simulator knows too."""
+def register(
+    others: Sequence[Business], running: Running, pairs: int, control: SimulatorControl, data_dir: Path
+) -> None:
+    """Make each a tenant of the stack, which has this many pairs of queues, with one connected sender, which the
+    simulator knows too.
+    """
     clock, secrets = SystemClock(), FileSecrets(data_dir / FILE)
     for business in others:
         token = f"token-of-{business.tenant}"
         sender = Sender(business.tenant, "meta", business.sender, business.account)
         sender = replace(sender, credential=credential_name(sender))
         secrets.add(sender.credential, token)
-        add_tenant(running.registry, clock, Tenant(business.tenant), running.queue_pairs)
+        add_tenant(running.registry, clock, Tenant(business.tenant), pairs)
         add_sender(running.registry, clock, running.senders, sender)
         control.post("senders", {"phone_number_id": business.sender, "waba": business.account, "token": token})

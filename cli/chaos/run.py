@@ -98,7 +98,7 @@ class Chaos:
     def break_everything(self) -> End:
         """Send and inject until all is sent and the time is over; then wait until it is quiet."""
         stack = self._running_stack
-        register(stack.businesses[1:], stack.running, stack.control, stack.data_dir)
+        register(stack.businesses[1:], stack.running, stack.queue_pairs, stack.control, stack.data_dir)
         self._forbid()
         self._began = time.monotonic()
         sending = self._pool.submit(self._driver.run, self._over)

@@ -52,6 +52,7 @@ class RunningStack:
     parts: Parts
     data_dir: Path
     businesses: Sequence[Business]
+    queue_pairs: int
 
     @classmethod
     def of(cls, stack: Stack, run_settings: RunSettings, proxy: FaultyProxy | None) -> "RunningStack":
@@ -69,7 +70,7 @@ class RunningStack:
         store = build_store(settings)
         running = Running(store, settings["WHATSAPP_PHONE_NUMBER_ID"], described["control"], stack.logs)
         known = businesses(run_settings.order.tenants, running.phone_number_id)
-        return cls(running, control, environment, parts, run_settings.data_dir, known)
+        return cls(running, control, environment, parts, run_settings.data_dir, known, settings["TENANT_QUEUES"])
 
     def read(self, key: str) -> Delivery | None:
         """Read a record. If the store was just killed, wait until it is back."""

@@ -9,15 +9,18 @@ import click
 
 from cli.doctor import checks, handler_check, registry_checks, settings
 from cli.doctor.settings import CannotCheck, Check
-from cli.running import Described, data_dir_option, describe, progress, queue_pairs_of
+from cli.running import Described, data_dir_option, describe, progress
 from local import terminal
 from shared import config
 from shared.bootstrap.adapters import crash_points, senders_of
 from shared.bootstrap.backends import RegistryStore, build_queue, build_store
+from shared.bootstrap.secrets import build_secrets
 from shared.config import QUEUE_SETTINGS, STORE_SETTINGS
 from shared.pipeline.clock import SystemClock
 
 NUMBER = "WHATSAPP_PHONE_NUMBER_ID"
+SECRETS_SETTINGS = STORE_SETTINGS | {"SECRET_MANAGER_EMULATOR_HOST"}
+"""Elsewhere than on this machine, whoever runs doctor may not be allowed to read the secrets."""
 NO_STACK = "Cannot be checked: no Pombo is running here. Start one with pombo up (or make run)."
 
 
@@ -91,7 +94,7 @@ def _parts(described: Described, wrong: Mapping[str, list[str]], patience: float
 
     def beside() -> Iterator[Check]:
         yield _look("clock", lambda: checks.clock(store(), clock))
-        yield from _registry(environ, wrong, store)
+        yield from _registry(described, wrong, store)
 
     yield _look("store", lambda: checks.store(store(), stored().limits, clock))
     if not described.runs:
@@ -109,15 +112,18 @@ def _parts(described: Described, wrong: Mapping[str, list[str]], patience: float
 
 
 def _registry(
-    environ: Mapping[str, str], wrong: Mapping[str, list[str]], store: Callable[[], RegistryStore]
+    described: Described, wrong: Mapping[str, list[str]], store: Callable[[], RegistryStore]
 ) -> Iterator[Check]:
+    environ = described.environ
+
     def tenants() -> str:
-        pairs = queue_pairs_of(settings.usable(environ, wrong, {"APP_ENV", "TENANT_QUEUES"}))
+        pairs = settings.usable(environ, wrong, {"APP_ENV", "TENANT_QUEUES"})["TENANT_QUEUES"]
         return registry_checks.registry(store(), pairs)
 
     def senders() -> str:
         number = settings.usable(environ, wrong, {"APP_ENV", NUMBER})[NUMBER]
-        return registry_checks.senders(store(), store(), senders_of(number))
+        ours = settings.usable(environ, wrong, SECRETS_SETTINGS) if described.is_local else None
+        return registry_checks.senders(store(), store(), senders_of(number), build_secrets(ours) if ours else None)
 
     yield _look("registry", tenants)
     yield _look("senders", senders)

@@ -1,15 +1,16 @@
 """The registry checks of doctor: whether the counts of the pairs of queues are right, and which senders cannot send."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from cli.doctor.checks import StoreFailed, Wrong
-from shared.domain.errors import StoreUnavailable, UnknownState
+from shared.domain.errors import SecretsUnavailable, StoreUnavailable, UnknownState
 from shared.domain.tenants import Sender
 from shared.operations.registry import queue_use, values_of
 from shared.operations.senders import auth_of, troubled
-from shared.pipeline.ports import Store
+from shared.pipeline.ports import Secrets, Store
 from shared.pipeline.registry import EntryKind, Registry
 
 SHOWN = 5
@@ -42,8 +43,10 @@ def registry(registry: Registry, pairs: int) -> str:
     return f"{_many(len(tenants), 'tenant')} beside default ({active:,} active), {_many(senders, 'sender')}{busiest}."
 
 
-def senders(store: Store, registry: Registry, environment: Sequence[Sender]) -> str:
-    """Name the senders that cannot send, as far as past answers tell."""
+def senders(store: Store, registry: Registry, environment: Sequence[Sender], secrets: Secrets | None) -> str:
+    """Name the senders that cannot send, as far as past answers tell, and those whose secret is missing in `secrets`,
+    unless that is None.
+    """
     known = {sender.id: sender for sender in environment}
     known |= {
         sender.id: sender
@@ -51,12 +54,15 @@ def senders(store: Store, registry: Registry, environment: Sequence[Sender]) -> 
         if sender is not None
     }
     found = [known[id] for id in _of_registry(lambda: list(troubled(store))) if id in known]
-    said = [said for sender in found if (said := _trouble(store, sender))]
-    if said:
+    troubles = {sender.id: trouble for sender in found if (trouble := _trouble(store, sender))}
+    if secrets:
+        troubles |= _without_secret(known.values(), secrets)
+    if troubles:
+        said = [*troubles.values()]
         more = f" and {len(said) - SHOWN:,} more" if len(said) > SHOWN else ""
         raise Wrong(
             f"{_many(len(said), 'sender')} cannot send: {'; '.join(said[:SHOWN])}{more}. See pombo senders list, and "
-            "reconnect them with pombo senders reconnect."
+            "docs/tenants.md for what to do about each."
         )
     return f"Nothing is known against {_many(len(known), 'sender')}."
 
@@ -67,12 +73,20 @@ def _trouble(store: Store, sender: Sender) -> str | None:
     return f"{sender.id[:8]} of {sender.tenant} is {auth}" if auth.state != "connected" else None
 
 
+def _without_secret(senders: Iterable[Sender], secrets: Secrets) -> dict[str, str]:
+    return {
+        sender.id: f"{sender.id[:8]} of {sender.tenant} has no secret {sender.credential}"
+        for sender in senders
+        if sender.credential and _of_registry(partial(secrets.newest, sender.credential)) is None
+    }
+
+
 def _of_registry(call: Callable[[], T]) -> T:
     try:
         return call()
     except StoreUnavailable as error:
         raise StoreFailed(f"Cannot be checked without the store: {error.sentence}") from error
-    except UnknownState as error:
+    except (UnknownState, SecretsUnavailable) as error:
         raise Wrong(error.sentence) from error
 
 

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,11 @@ from shared.bootstrap.connect import build_connect
 from shared.bootstrap.secrets import build_secrets
 from shared.config import Config
 from shared.config.parsers import BadValue, endpoint, header
-from shared.domain.tenants import Sender
+from shared.domain.errors import SecretsUnavailable
+from shared.domain.onboarding import Checked
+from shared.domain.tenants import DEFAULT_TENANT, Sender
 from shared.operations.connect import Connect
+from shared.operations.registry import tenant_entry
 from shared.pipeline.clock import Clock, SystemClock
 from shared.pipeline.ports import Secrets, Store
 from shared.pipeline.registry import Registry
@@ -26,6 +30,7 @@ from shared.pipeline.registry import Registry
 STANDARD_INPUT = "-"
 LONGEST_SECRET = 8192
 """Characters. Meta's tokens have a few hundred."""
+LONGEST_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +59,36 @@ class RegistryContext:
     @property
     def pairs(self) -> int:
         """How many pairs of queues there are."""
-        return self.running.queue_pairs
+        return int(self.settings["TENANT_QUEUES"])
 
     def secrets(self) -> Secrets:
         """Where this stack keeps the secrets of tenants."""
         return build_secrets(self.settings)
 
+    def forget_secret(self, name: str, whose: str) -> None:
+        """Remove the secret of what was just removed. Raises SecretsUnavailable, and then says that the secret is left:
+        to repeat the command would not find what it belonged to.
+        """
+        try:
+            self.secrets().remove(name)
+        except SecretsUnavailable:
+            hint(f"{whose} was removed, but its secret {name} is still there: remove it by hand.")
+            raise
+
+    def look_for_secret(self, name: str) -> None:
+        """Say if there is no such secret; nothing if the operator may not read it, or if it cannot be read now."""
+        with suppress(SecretsUnavailable):
+            if self.secrets().newest(name) is None:
+                hint(f"There is no secret {name} yet, and the number cannot send without it.")
+
     def connect(self) -> Connect:
-        """What checks a token with the provider, keeps it, and has webhooks sent here."""
+        """What checks a token with the provider, keeps it, and has webhooks sent here. Raises ClickException if no
+        stack runs: on one machine the provider may be the simulator, which ended with it.
+        """
+        if not self.running.runs:
+            raise click.ClickException(
+                f"The token cannot be checked: no Pombo is running here. Start one with {self.running.start}."
+            )
         return build_connect(self.settings, self.store)
 
 
@@ -71,6 +98,16 @@ def open_registry(data_dir: Path) -> RegistryContext:
     """
     running = find(data_dir)  # first: it reports wrong settings
     return RegistryContext(running, SystemClock(), config.load(describe(data_dir).environ, config.CLI))
+
+
+def registry_for(data_dir: Path, tenant: str | None) -> RegistryContext:
+    """The same, to list what a tenant has, or all tenants. Also raises NotFound, so that a mistyped id is not a tenant
+    that has nothing.
+    """
+    context = open_registry(data_dir)
+    if tenant not in (None, DEFAULT_TENANT):
+        tenant_entry(context.registry, tenant)
+    return context
 
 
 # ---- options and questions that several commands share
@@ -98,6 +135,12 @@ def hint(sentence: str) -> None:
     click.echo(sentence, err=True)
 
 
+def tell_end(checked: Checked | None) -> None:
+    """Say when a token ends, if the provider says so."""
+    if checked and checked.expires_at:
+        hint(f"This token ends on {checked.expires_at:%Y-%m-%d}: reconnect the number with a new one before that day.")
+
+
 def read_secret(option: str, given: str | None) -> str | None:
     """The secret on standard input, if the option says `-`. Raises ClickException unless it is one line of printable
     characters, and UsageError if the secret is the argument: other users of the machine can read those.
@@ -121,14 +164,15 @@ def read_secret(option: str, given: str | None) -> str | None:
 
 def _unusable(option: str) -> str:
     raise click.ClickException(
-        f"{option}: standard input must hold the secret alone, on one line of at most {LONGEST_SECRET:,} characters."
+        f"{option}: standard input must hold the secret alone: one line of up to {LONGEST_SECRET:,} visible ASCII "
+        "characters."
     )
 
 
 def handler_url(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
     """Parse the address of a tenant's handler. An operator's may be private."""
-    if not value:
-        return value
+    if value is None:
+        return None
     try:
         url = endpoint(value)
     except BadValue as error:
@@ -138,13 +182,22 @@ def handler_url(_context: click.Context, _parameter: click.Parameter, value: str
     return url
 
 
+def name(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    """Parse a name for people."""
+    if value is not None and (len(value) > LONGEST_NAME or value != terminal.plain(value)):
+        raise click.BadParameter(f"must be up to {LONGEST_NAME} printable characters.")
+    return value
+
+
 def confirm_id(what: str, id: str, yes: bool) -> None:
-    """Ask for the id again. Raises ClickException if another text comes, and UsageError if the command cannot ask."""
+    """Ask for the id again, and say what it is the id of. Raises ClickException if another text comes, and UsageError
+    if the command cannot ask.
+    """
     if yes:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(
             "Standard input is not a terminal, so the command cannot ask for the id again: give --yes."
         )
-    if click.prompt(f"Type the id of the {what} again to remove it", err=True, default="", show_default=False) != id:
+    if click.prompt(f"Type {id} again to remove {what}", err=True, default="", show_default=False) != id:
         raise click.ClickException("Nothing was changed: the ids differ.")

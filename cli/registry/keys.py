@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from cli.registry import output
-from cli.registry.context import json_option, open_registry, say
+from cli.registry.context import json_option, open_registry, registry_for, say
 from cli.running import data_dir_option
 from shared.domain.tenants import Scope
 from shared.operations.keys import add_key, revoke_key
@@ -69,7 +69,7 @@ def list_keys(tenant: str | None, as_json: bool, data_dir: Path) -> None:
       pombo keys list
       pombo keys list --tenant bakery --json
     """
-    found = list(values_of(open_registry(data_dir).registry, EntryKind.KEY, tenant))
+    found = list(values_of(registry_for(data_dir, tenant).registry, EntryKind.KEY, tenant))
     known = sorted((key for key in found if key is not None), key=lambda key: key.created_at, reverse=True)
     unread = len(found) - len(known)
     as_dict = {"keys": [output.key_as_dict(key) for key in known], "unread": unread}
@@ -85,11 +85,14 @@ def list_keys(tenant: str | None, as_json: bool, data_dir: Path) -> None:
 @json_option
 @data_dir_option
 def revoke(id: str, as_json: bool, data_dir: Path) -> None:
-    """End a key: the API refuses it within 5 seconds. ID is the part of the key between its two underscores.
+    """End a key: the API refuses it within 5 seconds.
+
+    ID is the part of the key between its two underscores, or 8 or more of its characters.
 
     \b
     Examples:
       pombo keys revoke 8d0f3a1c5e7b9624
+      pombo keys revoke 8d0f3a1c --json
     """
     context = open_registry(data_dir)
     key = revoke_key(context.registry, context.clock, id)

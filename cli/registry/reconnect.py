@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from cli.registry.context import RegistryContext, hint
+from cli.registry.context import RegistryContext, hint, tell_end
 from cli.registry.drains import QUEUE_AWAY
 from shared.domain.errors import QueueUnavailable
 from shared.domain.tenants import Sender
@@ -12,15 +12,21 @@ from shared.operations.senders import set_sender
 
 def reconnected(context: RegistryContext, sender: Sender, token: str, start_drain: StartDrain) -> Sender:
     """The sender as it is in the registry now."""
-    now = sender
-    try:
-        if sender.credential or sender in context.environment:
-            now = context.connect().reconnect(sender, token, start_drain).sender
-        else:
-            now = _with_a_token(context, context.connect().connect(sender, token).sender)
-            start_drain(now.id)
-    except QueueUnavailable:
-        hint(QUEUE_AWAY)
+
+    def drain(id: str) -> None:
+        try:
+            start_drain(id)
+        except QueueUnavailable:
+            hint(QUEUE_AWAY)
+
+    if sender.credential or sender in context.environment:
+        connected = context.connect().reconnect(sender, token, drain)
+        now = connected.sender
+    else:
+        connected = context.connect().connect(sender, token)
+        now = _with_a_token(context, connected.sender)
+        drain(now.id)
+    tell_end(connected.checked)
     return now
 
 

@@ -15,16 +15,27 @@ from cli.registry.context import (
     open_registry,
     providers,
     read_secret,
+    registry_for,
     say,
+    tell_end,
     yes_option,
 )
 from cli.registry.drains import drain_of
 from cli.registry.early_events import offer_early, replay_early
 from cli.registry.reconnect import reconnected
-from cli.registry.sender_options import burst_option, check_id, known_provider, pace_of, per_second_option
+from cli.registry.sender_options import (
+    burst_option,
+    check_id,
+    credential_option,
+    display_option,
+    known_provider,
+    pace_of,
+    per_second_option,
+)
 from cli.running import data_dir_option
 from shared.domain.errors import UnknownState
 from shared.domain.marks import Marks
+from shared.domain.onboarding import Checked
 from shared.domain.tenants import Order, Sender
 from shared.operations import senders as operations
 from shared.operations.connect import credential_name
@@ -52,7 +63,7 @@ def senders() -> None:
 )
 @click.option("--id", "provider_id", required=True, help="The provider's id of the number (Meta: phone number ID).")
 @click.option("--account", required=True, help="The provider's id of the account that holds it (Meta: WABA ID).")
-@click.option("--display", default="", help="The number or a name, for people.")
+@display_option
 @click.option(
     "--order",
     type=click.Choice([order.value for order in Order]),
@@ -65,7 +76,7 @@ def senders() -> None:
 @click.option(
     "--token", metavar="-", help="Read its access token from standard input, and check it with the provider first."
 )
-@click.option("--credential", default="", metavar="NAME", help="The name of a secret that holds its access token.")
+@credential_option
 @click.option("--replay", is_flag=True, help="Replay what customers wrote to it before it was added.")
 @json_option
 @data_dir_option
@@ -74,12 +85,12 @@ def add(
     provider: str,
     provider_id: str,
     account: str,
-    display: str,
+    display: str | None,
     order: str,
     per_second: float | None,
     burst: int | None,
     token: str | None,
-    credential: str,
+    credential: str | None,
     replay: bool,
     as_json: bool,
     data_dir: Path,
@@ -103,14 +114,17 @@ def add(
     secret = read_secret("--token", token)
     context = open_registry(data_dir)
     again = deciding(data_dir, needs_queue=True).replay(may_double=False) if replay else None
-    sender = Sender(tenant, provider, provider_id, account, display, credential, Order(order), pace)
+    checked: Checked | None = None
+    sender = Sender(tenant, provider, provider_id, account, display or "", credential or "", Order(order), pace)
     if secret is not None:
-        operations.check_free(
-            context.registry, context.environment, sender
-        )  # whose secret would be replaced otherwise?
-        sender = context.connect().connect(sender, secret).sender
+        operations.check_free(context.registry, context.environment, sender)  # else it would replace another's secret
+        connected = context.connect().connect(sender, secret)
+        sender, checked = connected.sender, connected.checked
     added = operations.add_sender(context.registry, context.clock, context.environment, sender)
     say(as_json, {"id": added.id}, f"Added sender {added.id} to tenant {tenant}.")
+    tell_end(checked)
+    if credential:
+        context.look_for_secret(credential)
     if again:
         replay_early(context, added, again, as_json)
     else:
@@ -153,7 +167,7 @@ def list_senders(tenant: str | None, as_json: bool, data_dir: Path) -> None:
       pombo senders list
       pombo senders list --tenant bakery --json
     """
-    context = open_registry(data_dir)
+    context = registry_for(data_dir, tenant)
     ours = [sender for sender in context.environment if tenant in (None, sender.tenant)]
     found = [*ours, *values_of(context.registry, EntryKind.SENDER, tenant)]
     troubled = {*operations.troubled(context.store)} if tenant is None else None  # one query, and not a read for each
@@ -184,12 +198,12 @@ def show(id: str, as_json: bool, data_dir: Path) -> None:
 
 @senders.command("set")
 @click.argument("id")
-@click.option("--display", help="The number or a name, for people.")
+@display_option
 @click.option("--order", type=click.Choice([order.value for order in Order]), help="As for pombo senders add.")
 @per_second_option
 @burst_option
 @click.option("--no-pace", is_flag=True, help="Send as fast as its queue allows.")
-@click.option("--credential", metavar="NAME", help="The name of another secret that holds its access token.")
+@credential_option
 @json_option
 @data_dir_option
 def set_sender(
@@ -209,7 +223,7 @@ def set_sender(
     Examples:
       pombo senders set 5b1c9a0e --per-second 1 --burst 5
       pombo senders set 5b1c9a0e --no-pace --order contact
-      pombo senders set 5b1c9a0e --credential bakery-token
+      pombo senders set 5b1c9a0e --credential pombo-credential-bakery
     """
     pace = pace_of(per_second, burst)
     if pace and no_pace:
@@ -232,6 +246,8 @@ def set_sender(
         raise click.ClickException("This number is the environment's: its settings are variables.")
     after = with_auth(context, operations.set_sender(context.registry, context.clock, sender.id, change))
     say(as_json, output.sender_as_dict(after.sender, after.auth), f"Changed sender {sender.id}.")
+    if credential:
+        context.look_for_secret(credential)
 
 
 @senders.command()
@@ -250,7 +266,8 @@ def reconnect(id: str, token: str, as_json: bool, data_dir: Path) -> None:
     """
     secret = read_secret("--token", token) or ""
     context = open_registry(data_dir)
-    sender = reconnected(context, _find(context, id), secret, drain_of(data_dir))
+    before, start_drain = _find(context, id), drain_of(data_dir)
+    sender = reconnected(context, before, secret, start_drain)
     one = with_auth(context, sender)
     sentence = f"Reconnected sender {sender.id}. Pombo sends its waiting messages."
     say(as_json, output.sender_as_dict(one.sender, one.auth), sentence)
@@ -262,7 +279,7 @@ def reconnect(id: str, token: str, as_json: bool, data_dir: Path) -> None:
 @json_option
 @data_dir_option
 def remove(id: str, yes: bool, as_json: bool, data_dir: Path) -> None:
-    """Take a number from its tenant. What waits to be sent from it is not sent.
+    """Take a number from its tenant. What waits to be sent from it is a dead letter after MESSAGE_MAX_AGE.
 
     What its customers write from then on is dropped as unknown_sender, and can be replayed for 8 days. ID is as for
     pombo senders show. A secret that pombo senders add or reconnect stored for it is deleted too.
@@ -276,10 +293,10 @@ def remove(id: str, yes: bool, as_json: bool, data_dir: Path) -> None:
     sender = _find(context, id)
     if sender.id in (ours.id for ours in context.environment):
         raise click.ClickException("This number is the environment's: WHATSAPP_PHONE_NUMBER_ID names it.")
-    confirm_id("sender", id, yes)
+    confirm_id(f"sender {sender.id[:8]} of tenant {sender.tenant}", id, yes)
     gone = operations.remove_sender(context.registry, context.store, context.clock, sender.id)
     if gone.credential == credential_name(gone):
-        context.secrets().remove(gone.credential)
+        context.forget_secret(gone.credential, f"Sender {gone.id}")
     say(as_json, {"id": gone.id}, f"Removed sender {gone.id} of tenant {gone.tenant}.")
 
 

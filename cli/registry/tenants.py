@@ -11,14 +11,15 @@ from cli.registry.context import (
     handler_url,
     hint,
     json_option,
+    name,
     open_registry,
     say,
     yes_option,
 )
-from cli.registry.drains import start_drains
+from cli.registry.drains import drain_of, start_drains
 from cli.registry.handler_of_tenant import set_handler, show_made, signing_secret
 from cli.running import data_dir_option
-from local import terminal
+from local.invocation import program
 from shared.domain.errors import PomboError
 from shared.domain.limits import DoubtPolicy
 from shared.domain.tenants import Tenant
@@ -26,7 +27,6 @@ from shared.operations import registry
 from shared.operations.registry import entries_of, values_of
 from shared.pipeline.registry import EntryKind
 
-LONGEST_NAME = 200
 DEPLOYMENT = "deployment"
 """The value of --in-doubt that takes the deployment's policy."""
 
@@ -45,7 +45,7 @@ def tenants() -> None:
     """
 
 
-_name_option = click.option("--name", help="A name for people.")
+_name_option = click.option("--name", callback=name, help="A name for people.")
 _url_option = click.option(
     "--handler-url", callback=handler_url, metavar="URL", help="Its own backend, called like HANDLER_URL."
 )
@@ -81,7 +81,7 @@ def add(
         raise click.UsageError("--handler-secret needs --handler-url.")
     secret = signing_secret(handler_secret)
     context = open_registry(data_dir)
-    added = registry.add_tenant(context.registry, context.clock, Tenant(id, _checked(name) or ""), context.pairs)
+    added = registry.add_tenant(context.registry, context.clock, Tenant(id, name or ""), context.pairs)
     made = None
     if handler_url:
         try:
@@ -94,7 +94,7 @@ def add(
     say(as_json, told | ({"handler_secret": made} if made else {}), f"Added tenant {added.id}, with {where}.")
     if not as_json:
         show_made(made)
-        hint(f"Next: pombo senders add --tenant {added.id} ... connects its number.")
+        hint(f"Next, connect its number: {program()} senders add --tenant {added.id} ... (its --help has examples)")
 
 
 @tenants.command("list")
@@ -175,7 +175,7 @@ def set_tenant(
         raise click.UsageError(
             "Give what to change: --name, --handler-url, --no-handler, --handler-secret, --in-doubt."
         )
-    secret, name = signing_secret(handler_secret), _checked(name)
+    secret = signing_secret(handler_secret)
     context = open_registry(data_dir)
     before, made = registry.find_tenant(context.registry, id), None
     if handler_url or secret:
@@ -188,7 +188,7 @@ def set_tenant(
 
     after = registry.set_tenant(context.registry, context.clock, id, change)
     if no_handler and before.handler:
-        context.secrets().remove(before.handler.secret)
+        context.forget_secret(before.handler.secret, f"The handler of tenant {id}")
     say(as_json, output.tenant_as_dict(after) | ({"handler_secret": made} if made else {}), f"Changed tenant {id}.")
     if not as_json:
         show_made(made)
@@ -223,9 +223,9 @@ def resume(id: str, as_json: bool, data_dir: Path) -> None:
     Examples:
       pombo tenants resume bakery
     """
-    context = open_registry(data_dir)
+    context, start_drain = open_registry(data_dir), drain_of(data_dir)
     tenant = registry.resume(context.registry, context.clock, id)
-    start_drains((sender.id for sender in registry.values_of(context.registry, EntryKind.SENDER, id)), data_dir)
+    start_drains(registry.entries_of(context.registry, EntryKind.SENDER, id), start_drain)
     say(as_json, output.tenant_as_dict(tenant), f"Tenant {id} is active: its waiting messages are sent.")
 
 
@@ -237,7 +237,9 @@ def resume(id: str, as_json: bool, data_dir: Path) -> None:
 def remove(id: str, yes: bool, as_json: bool, data_dir: Path) -> None:
     """Remove a tenant that has no senders, no keys in force, no open records and no dead letters.
 
-    Its finished records stay until they expire. Its pair of queues is free for another tenant.
+    So remove its senders and revoke its keys first. Open records end by themselves, those of a removed number after
+    MESSAGE_MAX_AGE; replay or discard its dead letters. Finished records stay until they expire. Its pair of queues is
+    free for another tenant.
 
     \b
     Examples:
@@ -246,14 +248,8 @@ def remove(id: str, yes: bool, as_json: bool, data_dir: Path) -> None:
     """
     context = open_registry(data_dir)
     registry.find_tenant(context.registry, id)
-    confirm_id("tenant", id, yes)
+    confirm_id(f"tenant {id}", id, yes)
     gone = registry.remove_tenant(context.registry, context.store, context.clock, id)
     if gone.handler:
-        context.secrets().remove(gone.handler.secret)
+        context.forget_secret(gone.handler.secret, f"Tenant {id}")
     say(as_json, {"id": id}, f"Removed tenant {id}.")
-
-
-def _checked(name: str | None) -> str | None:
-    if name is not None and (len(name) > LONGEST_NAME or name != terminal.plain(name)):
-        raise click.UsageError(f"--name takes up to {LONGEST_NAME} printable characters.")
-    return name

@@ -9,9 +9,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from shared.domain.tenants import ApiKey, Scope
-from shared.operations.registry import Decided, Invalid, NotFound, commit, tenant_entry
+from shared.operations.registry import Decided, Invalid, NotFound, beginning_with, commit, tenant_entry
 from shared.pipeline.clock import Clock
-from shared.pipeline.registry import Registry
+from shared.pipeline.registry import EntryKind, Registry
 from shared.tenants.entries import key_name, read_key, unchanged, write_key
 
 ID_BYTES, SECRET_BYTES = 8, 32
@@ -57,10 +57,13 @@ def add_key(registry: Registry, clock: Clock, tenant: str | None, scopes: Collec
 
 
 def revoke_key(registry: Registry, clock: Clock, id: str) -> ApiKey:
-    """End a key; it stays in the list. Idempotent. Raises NotFound, UnknownState and StoreUnavailable."""
+    """End a key, given by its id or 8 or more characters of it; it stays in the list. Idempotent. Raises NotFound,
+    UnknownState and StoreUnavailable.
+    """
 
     def decide() -> Decided[ApiKey]:
-        found = registry.entries([key_name(id)])[0] if _ID.fullmatch(id) else None
+        exact = registry.entries([key_name(id)])[0] if _ID.fullmatch(id) else None
+        found = exact or beginning_with(registry, EntryKind.KEY, id)
         if found is None:
             raise NotFound("There is no such key: pombo keys list shows their ids.")
         key = read_key(found)

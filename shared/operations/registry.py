@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from shared.domain.errors import PomboError, StoreUnavailable, UnknownState
+from shared.domain.identity import is_id_prefix
 from shared.domain.listings import Listing
 from shared.domain.record import OPEN_STATES
 from shared.domain.tenants import DEFAULT_TENANT, QueueUse, Tenant, TenantState
@@ -42,6 +43,9 @@ MOST_OPEN = 10_000
 
 EVER = timedelta(days=3650)
 """No record is due later."""
+
+MOST_SHOWN = 10
+"""Of the ids that begin with the same characters."""
 
 MOST_WRITES = 20
 """Of one commit."""
@@ -238,6 +242,18 @@ def entries_of(registry: Registry, kind: EntryKind, tenant: str | None) -> Itera
         after = page[-1].name.id
 
 
+def beginning_with(registry: Registry, kind: EntryKind, id: str) -> Entry | None:
+    """The entry of a kind whose id begins with these 8 or more characters; None if there is none. Raises NotFound if
+    there are several, and StoreUnavailable.
+    """
+    following = registry.entry_page(kind, None, id, MOST_SHOWN) if is_id_prefix(id) else ()
+    found = [entry for entry in following if entry.name.id.startswith(id)]
+    if len(found) > 1:
+        ids = ", ".join(entry.name.id for entry in found)
+        raise NotFound(f"Several ids of {kind.value} begin with this: {ids}. Give more characters.")
+    return found[0] if found else None
+
+
 def values_of(registry: Registry, kind: EntryKind, tenant: str | None) -> Iterator[Any]:
     """What is in them; None for one that only a newer version can read. Raises StoreUnavailable."""
     for entry in entries_of(registry, kind, tenant):
@@ -250,10 +266,15 @@ def values_of(registry: Registry, kind: EntryKind, tenant: str | None) -> Iterat
 def tenant_entry(registry: Registry, id: str) -> Entry:
     """Raises NotFound, and Invalid for the tenant of the environment, which has no entry."""
     if id == DEFAULT_TENANT:
-        raise Invalid("tenant", f"{DEFAULT_TENANT} is the tenant of the environment: its settings are variables.")
+        raise Invalid(
+            "tenant",
+            f"{DEFAULT_TENANT} is the tenant of the environment: its settings are variables, and it takes no numbers "
+            "and no keys of its own.",
+        )
     found = registry.entries([tenant_name(id)])[0] if _TENANT_ID.fullmatch(id) else None
     if found is None:
-        raise NotFound(f"There is no tenant {id}." if _TENANT_ID.fullmatch(id) else "There is no such tenant.")
+        which = f"tenant {id}" if _TENANT_ID.fullmatch(id) else "such tenant"
+        raise NotFound(f"There is no {which}: pombo tenants list shows their ids.")
     return found
 
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
 
-from shared.domain.identity import is_id_prefix, pace_id, sender_id
+from shared.domain.identity import pace_id, sender_id
 from shared.domain.listings import Listing
 from shared.domain.marks import Marks
 from shared.domain.record import Delivery
 from shared.domain.tenants import Sender
 from shared.operations.dead_letters import PAGE, pages
-from shared.operations.registry import Decided, Invalid, NotFound, Taken, commit, tenant_entry
+from shared.operations.registry import Decided, Invalid, NotFound, Taken, beginning_with, commit, tenant_entry
 from shared.pipeline.clock import Clock
 from shared.pipeline.ports import Store
 from shared.pipeline.registry import Entry, EntryKind, EntryWrite, Registry
@@ -64,9 +64,12 @@ def check_free(registry: Registry, environment: Sequence[Sender], sender: Sender
     tenant = tenant_entry(registry, sender.tenant)
     found, holder = registry.entries([sender_name(sender.id), account_name(sender.provider, sender.account)])
     if found is not None:
-        raise Taken(f"This number belongs to tenant {found.tenant} already.")
+        raise Taken(
+            f"This number belongs to tenant {found.tenant} already, as sender {sender.id[:8]}: pombo senders reconnect "
+            "gives it another token, and pombo senders remove frees it."
+        )
     if holder is not None and holder.tenant != sender.tenant:
-        raise Taken(f"This account belongs to tenant {holder.tenant} already.")
+        raise Taken(f"This account belongs to tenant {holder.tenant} already, until its numbers are removed there.")
     return tenant, holder
 
 
@@ -81,14 +84,11 @@ def find_sender(registry: Registry, id: str, providers: Iterable[str] = ()) -> S
     Raises NotFound, also if several ids begin with it, UnknownState and StoreUnavailable.
     """
     names = [sender_name(one) for one in (id, *(sender_id(provider, id) for provider in providers))]
-    exact = [entry for entry in registry.entries(names) if entry]
-    following = registry.entry_page(EntryKind.SENDER, None, id, 2) if is_id_prefix(id) and not exact else ()
-    found = exact or [entry for entry in following if entry.name.id.startswith(id)]
-    if not found:
+    exact = next((entry for entry in registry.entries(names) if entry), None)
+    found = exact or beginning_with(registry, EntryKind.SENDER, id)
+    if found is None:
         raise NotFound("There is no such sender: pombo senders list shows their ids.")
-    if len(found) > 1:
-        raise NotFound("Several ids of senders begin with this; give more characters.")
-    return read_sender(found[0])
+    return read_sender(found)
 
 
 def set_sender(registry: Registry, clock: Clock, id: str, change: Callable[[Sender], Sender]) -> Sender:

@@ -1,9 +1,9 @@
 """Changes of the registry on every store: the life of a tenant, and many operators at once."""
 
-import threading
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from shared.tenants.entries import QUEUE_USE, read_queue_use
 from shared.tenants.environment import EnvironmentTenants
 from shared.tenants.registered import RegisteredTenants
 from tests.support.backends import Backend
+from tests.support.together import together
 
 CLOCK = SystemClock()
 ENVIRONMENT = EnvironmentTenants.of(("meta", "100"))
@@ -34,25 +35,6 @@ def owner(store: Any, id: str, is_account: bool = False) -> str | None:
     tenants = RegisteredTenants(ENVIRONMENT, store, CLOCK.monotonic)
     tenant = tenants.owner_of(Addressee("meta", id, is_account))
     return tenant.id if tenant else None
-
-
-def at_once(work: Callable[[int], Any]) -> list[Any]:
-    results: list[Any] = [None] * THREADS
-    barrier = threading.Barrier(THREADS)
-
-    def one(number: int) -> None:
-        barrier.wait()
-        try:
-            results[number] = work(number)
-        except Exception as error:
-            results[number] = error
-
-    threads = [threading.Thread(target=one, args=(number,)) for number in range(THREADS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results
 
 
 def test_tenant_comes_sends_and_goes(store: Any, a_record: Callable[..., Delivery]) -> None:
@@ -96,7 +78,7 @@ def test_tenants_added_at_once_are_spread_evenly(backend: Backend) -> None:
     def add(number: int) -> Tenant:
         return registry.add_tenant(clients[number % 4], CLOCK, Tenant(f"t{number}"), 20)
 
-    pairs = Counter(tenant.queue for tenant in at_once(add))
+    pairs = Counter(tenant.queue for tenant in together([partial(add, number) for number in range(THREADS)]))
     assert sorted(pairs.values()) == [3] * 16 + [4] * 4
     assert use_of(clients[0]) == QueueUse(pairs, THREADS)
 
@@ -110,7 +92,7 @@ def test_number_claimed_by_many_at_once_gets_one_owner(backend: Backend) -> None
         sender = Sender(f"t{number % 4}", "meta", "200", f"30{number % 4}")
         return senders.add_sender(clients[number % 4], CLOCK, [], sender)
 
-    results = at_once(claim)
+    results = together([partial(claim, number) for number in range(THREADS)])
     (winner,) = [it for it in results if isinstance(it, Sender)]
     assert sum(isinstance(it, Taken) for it in results) == THREADS - 1, results
     assert owner(clients[1], "200") == winner.tenant

@@ -1,9 +1,8 @@
 """What every store promises of the registry. A case knows the ports alone; conftest.BACKENDS has the back ends."""
 
 import asyncio
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,6 +17,7 @@ from shared.pipeline.registry import Entry, EntryKind, EntryName, EntryWrite
 from shared.stores.entries import MOST_WRITES
 from tests.support import event_loop
 from tests.support.backends import Backend
+from tests.support.together import together
 
 TENANT, SENDER = EntryKind.TENANT, EntryKind.SENDER
 A, B = EntryName(TENANT, "a"), EntryName(TENANT, "b")
@@ -67,22 +67,6 @@ def the(store: Any, name: EntryName = A) -> Entry:
 
 def is_there(store: Any, name: EntryName = A) -> bool:
     return store.entries([name]) != [None]
-
-
-def together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    """The results of all calls, begun at one moment in as many threads."""
-    gate, results = threading.Barrier(len(calls)), [None] * len(calls)
-
-    def run(index: int) -> None:
-        gate.wait()
-        results[index] = calls[index]()
-
-    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results
 
 
 # ---- reading
@@ -316,7 +300,7 @@ def test_commits_that_cross_are_never_mixed(backend):
             if clients[n % 2].commit_entries(writes if n % 3 else writes[::-1]):
                 return
 
-    together([lambda n=n: write(n) for n in range(1, 17)])
+    assert together([lambda n=n: write(n) for n in range(1, 17)]) == [None] * 16
     a, b = clients[0].entries([A, B])
     assert a.fields == b.fields
 
@@ -424,17 +408,11 @@ def test_unreachable_registry_is_unavailable_in_time_and_unchanged_after(backend
             lambda: store.intake.entries([A], a_deadline()),
         ]
 
-    def tried(call: Callable[[], Any]) -> Any:
-        try:
-            return call()
-        except StoreUnavailable as error:
-            return type(error)
-
     with backend.unreachable():
         began = time.monotonic()
-        results = together([lambda call=call: tried(call) for call in calls])
+        results = together(calls)
         took = time.monotonic() - began
-    assert results == [StoreUnavailable] * len(calls)
+    assert [type(it) for it in results] == [StoreUnavailable] * len(calls)
     assert took < 3, "about 2 s, and a slow machine's slack"
     assert list(store.entries([A, B])) == [entry, None]
 

@@ -44,6 +44,7 @@ from shared.pipeline.intake import Created, Exists
 from shared.pipeline.ports import DecideMarks
 from shared.stores.codec import TROUBLES
 from tests.support.receipts import note_receipt
+from tests.support.together import together
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LIMITS = Limits()
@@ -71,26 +72,6 @@ keys = (f"{number:040x}" for number in itertools.count(1 << 40))
 
 def at(seconds: float) -> datetime:
     return NOW + timedelta(seconds=seconds)
-
-
-def together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    """The results (or errors) of all calls, begun at one moment in as many threads."""
-    gate = threading.Barrier(len(calls))
-    results: list[Any] = [None] * len(calls)
-
-    def run(index: int) -> None:
-        gate.wait()
-        try:
-            results[index] = calls[index]()
-        except Exception as error:
-            results[index] = error
-
-    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(calls))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results
 
 
 def writing(**changes: Any) -> Callable[[Delivery | None], Step]:

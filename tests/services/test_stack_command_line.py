@@ -192,7 +192,7 @@ def test_trace_finds_a_message_by_every_id_it_has(plain: Stack) -> None:
 
     assert all(one == traces[0] for one in traces)
     timeline: dict[str, Any] = traces[0]
-    assert timeline.keys() == {"correlation_id", "events", "shown", "message", "replies"}
+    assert timeline.keys() == {"correlation_id", "tenant", "sender", "events", "shown", "message", "replies"}
     assert timeline["shown"] == "processed"
     whats = [moment["what"] for moment in timeline["events"]]
     assert {"received", "replied", "done", "planned", "accepted", "receipt_sent", "receipt_read"} <= set(whats)

@@ -15,6 +15,7 @@ from shared.domain.marks import Block, Credential, RefusedCredential
 from shared.domain.tenants import QueueUse, Sender, Tenant
 from shared.operations import registry, senders
 from shared.pipeline.registry import EntryWrite
+from shared.secrets.file_secrets import FileSecrets
 from shared.stores.sqlite.store import SqliteStore
 from shared.tenants.entries import QUEUE_USE, tenant_name, write_queue_use
 from tests.support.parts import LIMITS, NOW, Clock
@@ -46,7 +47,7 @@ def mark(store: SqliteStore, sender: Sender, **marks: Any) -> None:
 
 def test_empty_registry_is_well(store: SqliteStore) -> None:
     assert registry_checks.registry(store, 20) == "0 tenants beside default (0 active), 0 senders."
-    assert registry_checks.senders(store, store, [OURS]) == "Nothing is known against 1 sender."
+    assert registry_checks.senders(store, store, [OURS], None) == "Nothing is known against 1 sender."
 
 
 def test_tenants_senders_and_the_busiest_pair_are_counted(store: SqliteStore) -> None:
@@ -87,7 +88,7 @@ def test_senders_that_cannot_send_are_named(store: SqliteStore) -> None:
     mark(store, second, refused=RefusedCredential("a", 190, NOW), credential=Credential("b", NOW))
     mark(store, third, credential=Credential("b", NOW))
     with pytest.raises(Wrong) as wrong:
-        registry_checks.senders(store, store, [OURS])
+        registry_checks.senders(store, store, [OURS], None)
     assert str(wrong.value).startswith("2 senders cannot send: ")
     assert f"{OURS.id[:8]} of default is blocked (code 368)" in str(wrong.value)
     assert f"{first.id[:8]} of t0 is needs_reauth (code 190)" in str(wrong.value)
@@ -99,13 +100,31 @@ def test_five_of_many_troubled_senders_are_named(store: SqliteStore, monkeypatch
     for sender in add(store, 7):
         mark(store, sender, **BLOCKED)
     with pytest.raises(Wrong, match=r"^7 senders cannot send: .* and 2 more\. See pombo senders list") as wrong:
-        registry_checks.senders(store, store, [OURS])
+        registry_checks.senders(store, store, [OURS], None)
     assert str(wrong.value).count("is blocked") == 5
+
+
+def test_sender_whose_secret_is_missing_is_named(store: SqliteStore, tmp_path: Path) -> None:
+    first, second, third = add(store, 3)
+    for sender in (first, second):
+        senders.set_sender(
+            store, Clock(), sender.id, lambda it: replace(it, credential=f"pombo-credential-{it.tenant}")
+        )
+    mark(store, second, refused=RefusedCredential("a", 0, NOW))
+    mark(store, third, **BLOCKED)
+    secrets = FileSecrets(tmp_path / "secrets.json")
+    secrets.add("pombo-credential-t0", "token")
+    with pytest.raises(Wrong, match=r"^2 senders cannot send: ") as wrong:
+        registry_checks.senders(store, store, [OURS], secrets)
+    assert f"{second.id[:8]} of t1 has no secret pombo-credential-t1" in str(wrong.value)
+    (tmp_path / "secrets.json").chmod(0o644)
+    with pytest.raises(Wrong, match="holds secrets, and others may read it"):
+        registry_checks.senders(store, store, [OURS], secrets)
 
 
 def test_marks_of_what_is_no_sender_are_left_out(store: SqliteStore) -> None:
     mark(store, Sender("", "meta", "999"), **BLOCKED)
-    assert registry_checks.senders(store, store, [OURS]).startswith("Nothing is known")
+    assert registry_checks.senders(store, store, [OURS], None).startswith("Nothing is known")
 
 
 def test_store_that_is_down_is_a_failed_check() -> None:
@@ -117,4 +136,4 @@ def test_store_that_is_down_is_a_failed_check() -> None:
     with pytest.raises(StoreFailed):
         registry_checks.registry(down, 20)
     with pytest.raises(StoreFailed):
-        registry_checks.senders(down, down, [OURS])
+        registry_checks.senders(down, down, [OURS], None)

@@ -162,7 +162,7 @@ def test_doctor_after_a_kill_reports_that_nothing_runs_and_blames_no_setting(tmp
 def test_stack_that_is_not_up_yet_is_reported_as_starting(tmp_path: Path) -> None:
     letter_in(tmp_path)
     with held(tmp_path):
-        assert "Pombo is starting with its data in" in said(run(tmp_path, "trace", KEY))
+        assert "Pombo is starting or stopping with its data in" in said(run(tmp_path, "trace", KEY))
 
 
 # ---- another store
@@ -287,6 +287,17 @@ def test_a_stack_leaves_the_way_to_its_records_unless_their_server_ends_with_it(
     else:
         expected = {name: value.format(tmp_path) for name, value in kept.items()}
         assert expected.items() <= last["environment"].items()
+
+
+def test_a_tenant_is_added_to_the_queues_of_the_last_stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TENANT_QUEUES", "1")
+    last = Stack(Options(tmp_path, "sqlite", first_port=0))._last()
+    monkeypatch.delenv("TENANT_QUEUES")
+    of_last(tmp_path, "sqlite", last["environment"])
+    letter_in(tmp_path)
+    for tenant in ("bakery", "florist"):
+        added = json.loads(run(tmp_path, "tenants", "add", tenant, "--json").stdout)
+        assert added == {"id": tenant, "queue": 0}
 
 
 class _Server:

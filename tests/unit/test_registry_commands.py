@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +14,21 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.commands import pombo
-from cli.registry import context, senders
+from cli.registry import context, senders, tenants
 from shared.bootstrap import connect
 from shared.domain.errors import QueueUnavailable, SecretsUnavailable
 from shared.domain.identity import credential_fingerprint, message_event_id, sender_id
 from shared.domain.marks import RefusedCredential
 from shared.domain.onboarding import Checked, OnboardingRefused
+from shared.domain.pace import take_place
 from shared.domain.record import State
 from shared.operations import registry
+from shared.operations import senders as registry_senders
 from shared.operations.dead_letters import Decision, Done
 from shared.operations.registry import Invalid, NotFound, Refused, Taken
-from shared.pipeline.registry import EntryKind
+from shared.pipeline.registry import EntryKind, EntryName, EntryWrite
 from shared.stores.sqlite.store import SqliteStore
-from shared.tenants.entries import tenant_name
+from shared.tenants.entries import sender_name, tenant_name
 from tests.support.parts import LIMITS, NOW, an_event, ended
 from tests.support.stack import clean_environment, cli, fails
 
@@ -48,6 +51,8 @@ class MemorySecrets(dict[str, list[str]]):
         self.setdefault(name, []).append(value)
 
     def remove(self, name: str) -> None:
+        if self.is_down:
+            raise SecretsUnavailable
         self.pop(name, None)
 
 
@@ -57,12 +62,13 @@ class Provider:
     def __init__(self) -> None:
         self.connected: list[tuple[str, str]] = []
         self.refusal: Exception | None = None
+        self.expires_at: datetime | None = None
 
     def check(self, provider_id: str, account: str, token: str) -> Checked:
         if self.refusal:
             raise self.refusal
         self.connected.append((provider_id, token))
-        return Checked(display=f"+1 555 0100 of {account}")
+        return Checked(f"+1 555 0100 of {account}", self.expires_at)
 
     def subscribe(self, account: str, token: str) -> None:
         pass
@@ -73,7 +79,11 @@ class Desk:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.env = {"STORE": "sqlite", "SQLITE_PATH": str(directory / "pombo.sqlite"), "APP_ENV": None}
+        self.env: dict[str, str | None] = {
+            "STORE": "sqlite",
+            "SQLITE_PATH": str(directory / "pombo.sqlite"),
+            "APP_ENV": None,
+        }
         self.store = SqliteStore(directory / "pombo.sqlite", LIMITS, lambda: NOW)
         self.secrets, self.provider = MemorySecrets(), Provider()
 
@@ -152,12 +162,16 @@ def test_tenant_is_shown_with_its_senders_and_keys(desk: Desk) -> None:
     assert "Tenant bakery: active" in desk("tenants", "show", "bakery")
 
 
+def of_newer_version(desk: Desk, name: EntryName) -> None:
+    """Write the entry as a newer version may."""
+    (found,) = desk.store.entries([name])
+    assert found
+    assert desk.store.commit_entries([EntryWrite(name, found.tenant, {"state": "archived"}, found.version)])
+
+
 def test_entry_of_a_newer_version_is_counted_and_not_shown(desk: Desk) -> None:
     desk("tenants", "add", "bakery")
-    (found,) = desk.store.entries([tenant_name("bakery")])
-    assert found
-    newer = registry.EntryWrite(found.name, found.tenant, {"state": "archived"}, found.version)
-    assert desk.store.commit_entries([newer])
+    of_newer_version(desk, tenant_name("bakery"))
     assert desk.json("tenants", "list") == {"tenants": [], "unread": 1}
     assert "1 more were written by a newer version" in desk("tenants", "list")
 
@@ -213,7 +227,9 @@ def test_tenant_stays_without_a_handler_if_its_secret_cannot_be_kept(desk: Desk)
     assert desk.json("tenants", "show", "bakery")["handler"] is None
 
 
-@pytest.mark.parametrize("url", ["bakery.example", "ftp://b.example", "https://a:b@b.example", "https://b.example/?q"])
+@pytest.mark.parametrize(
+    "url", ["", "bakery.example", "ftp://b.example", "https://a:b@b.example", "https://b.example/?q"]
+)
 def test_invalid_handler_url_is_a_usage_error(desk: Desk, url: str) -> None:
     result = desk.invoke("tenants", "add", "bakery", "--handler-url", url)
     assert result.exit_code == 2
@@ -229,6 +245,28 @@ def test_suspend_and_resume_can_be_repeated(desk: Desk) -> None:
     desk("tenants", "add", "bakery")
     for command, state in (("suspend", "suspended"), ("suspend", "suspended"), ("resume", "active")):
         assert desk.json("tenants", command, "bakery")["state"] == state
+
+
+@pytest.mark.parametrize("command", [("tenants", "resume", "bakery"), ("senders", "reconnect", "200", "--token", "-")])
+def test_wrong_settings_of_the_queue_stop_a_command_before_its_change(desk: Desk, command: tuple[str, ...]) -> None:
+    desk("tenants", "add", "bakery")
+    desk("senders", "add", "--tenant", "bakery", *NUMBER)
+    desk("tenants", "suspend", "bakery")
+    desk.env["INTERNAL_TASK_BASE_URL"] = "nowhere"
+    result = desk.invoke(*command, given=TOKEN)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert desk.json("tenants", "show", "bakery")["state"] == "suspended"
+    assert (desk.secrets, desk.provider.connected) == ({}, [])
+
+
+def test_resume_wakes_a_sender_that_only_a_newer_version_can_read(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    woken: list[str] = []
+    monkeypatch.setattr(tenants, "drain_of", lambda _: woken.append)
+    desk("tenants", "add", "bakery")
+    id = desk.json("senders", "add", "--tenant", "bakery", *NUMBER)["id"]
+    of_newer_version(desk, sender_name(id))
+    assert desk.json("tenants", "resume", "bakery")["state"] == "active"
+    assert woken == [id]
 
 
 def test_removal_asks_for_the_id_again(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -331,6 +369,20 @@ def test_refused_claim_is_explained_and_asks_no_provider(
     assert desk.provider.connected == [], "else its secret would be replaced"
 
 
+def test_slowest_pace_lets_a_message_go(desk: Desk) -> None:
+    desk("tenants", "add", "bakery")
+    desk("senders", "add", "--tenant", "bakery", *NUMBER, "--per-second", "0.001", "--burst", "1000")
+    pace = registry_senders.find_sender(desk.store, sender_id("meta", "200")).pace
+    assert pace is not None
+    assert take_place(None, pace, LIMITS, NOW, timedelta()).taken
+
+
+@pytest.mark.parametrize("name", ["a\nb", "\x1b[31mred", "a" * 201])
+def test_name_that_could_forge_output_is_a_usage_error(desk: Desk, name: str) -> None:
+    assert desk.invoke("tenants", "add", "bakery", "--name", name).exit_code == 2
+    assert desk.written == "[]"
+
+
 @pytest.mark.parametrize("number", ["+15550100", "", "2 0", "2" * 33])
 def test_phone_number_in_place_of_the_providers_id_is_a_usage_error(desk: Desk, number: str) -> None:
     desk("tenants", "add", "bakery")
@@ -356,19 +408,40 @@ def test_pace_order_display_and_credential_are_changed(desk: Desk) -> None:
     desk("tenants", "add", "bakery")
     desk("senders", "add", "--tenant", "bakery", *NUMBER, "--per-second", "0.5")
     assert desk.json("senders", "show", "200")["pace"] == {"per_second": 0.5, "burst": 1}
-    new = ("--per-second", "2", "--burst", "5", "--order", "sender", "--display", "Ana", "--credential", "mine")
+    new = (
+        "--per-second",
+        "2",
+        "--burst",
+        "5",
+        "--order",
+        "sender",
+        "--display",
+        "Ana",
+        "--credential",
+        "pombo-credential-b",
+    )
     changed = desk.json("senders", "set", "200", *new)
     assert changed == desk.json("senders", "show", "200")
     assert changed["pace"] == {"per_second": 2.0, "burst": 5}
-    assert (changed["order"], changed["display"], changed["credential"]) == ("sender", "Ana", "mine")
+    assert (changed["order"], changed["display"], changed["credential"]) == ("sender", "Ana", "pombo-credential-b")
     assert desk.json("senders", "set", "200", "--no-pace")["pace"] is None
     assert desk.json("senders", "show", "200")["order"] == "sender"
 
 
 @pytest.mark.parametrize(
     "given",
-    [(), ("--burst", "2"), ("--per-second", "0"), ("--per-second", "nan"), ("--per-second", "1", "--no-pace")],
-    ids=["nothing", "burst alone", "zero", "no number", "both"],
+    [
+        (),
+        ("--burst", "2"),
+        *(("--per-second", rate) for rate in ("0", "1e-300", "-1", "81", "nan", "inf", "80/s", "")),
+        ("--per-second", "1", "--no-pace"),
+        ("--display", "a\x1b[31m"),
+        ("--display", "a" * 201),
+        ("--credential", ""),
+        ("--credential", "pombo-credential-"),
+        ("--credential", "bakery-token"),
+    ],
+    ids=lambda given: " ".join(given)[:20] or "nothing",
 )
 def test_change_of_a_sender_that_makes_no_sense_is_a_usage_error(desk: Desk, given: tuple[str, ...]) -> None:
     desk("tenants", "add", "bakery")
@@ -403,6 +476,17 @@ def test_reconnect_replaces_the_token_of_the_sender_that_is_named(desk: Desk) ->
     shown = desk.json("senders", "reconnect", id, "--token", "-", given=TOKEN)
     assert desk.secrets == {f"pombo-credential-{id}": ["old", TOKEN]}
     assert (shown["id"], shown["auth"]["state"]) == (id, "connected")
+
+
+def test_end_of_a_token_is_told_when_it_is_given(desk: Desk) -> None:
+    desk("tenants", "add", "bakery")
+    add = ("senders", "add", "--tenant", "bakery", *NUMBER, "--token", "-")
+    reconnect = ("senders", "reconnect", "200", "--token", "-")
+    assert "ends" not in desk.invoke(*add, given=TOKEN).stderr
+    desk.provider.expires_at = NOW
+    assert "This token ends on 2026-03-01" in desk.invoke(*reconnect, given=TOKEN).stderr
+    desk("senders", "remove", "200", "--yes")
+    assert "This token ends on 2026-03-01" in desk.invoke(*add, given=TOKEN).stderr
 
 
 def test_reconnect_while_the_queue_is_down_says_when_messages_go(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -481,13 +565,49 @@ def test_removed_sender_is_gone_with_the_secret_that_pombo_made(desk: Desk) -> N
     assert desk.secrets == {}
 
 
+def test_secret_that_could_not_be_removed_is_named(desk: Desk) -> None:
+    desk("tenants", "add", "bakery", "--handler-url", "https://b.example")
+    id = desk.json("senders", "add", "--tenant", "bakery", *NUMBER, "--token", "-", given=TOKEN)["id"]
+    desk.secrets.is_down = True
+    for command, name in (
+        (("senders", "remove", id, "--yes"), f"pombo-credential-{id}"),
+        (("tenants", "set", "bakery", "--no-handler"), "pombo-handler-bakery"),
+    ):
+        result = desk.invoke(*command)
+        assert isinstance(result.exception, SecretsUnavailable)
+        assert f"its secret {name} is still there: remove it by hand" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [("add", "--tenant", "bakery", *NUMBER), ("reconnect", "200")], ids=["add", "again"]
+)
+def test_token_goes_nowhere_while_no_stack_runs(desk: Desk, command: tuple[str, ...]) -> None:
+    desk("tenants", "add", "bakery")
+    if command[0] == "reconnect":
+        desk("senders", "add", "--tenant", "bakery", *NUMBER)
+    desk.env |= {"STORE": None, "SQLITE_PATH": None}
+    error = desk.refused("senders", *command, "--token", "-", given=TOKEN)
+    assert "The token cannot be checked: no Pombo is running here. Start one with" in str(error)
+    assert (desk.secrets, desk.provider.connected) == ({}, [])
+
+
 def test_secret_that_an_operator_made_outlives_the_sender(desk: Desk) -> None:
     desk("tenants", "add", "bakery")
-    desk.secrets.add("of-an-operator", TOKEN)
-    desk("senders", "add", "--tenant", "bakery", *NUMBER, "--credential", "of-an-operator")
-    assert desk.json("senders", "show", "200")["credential"] == "of-an-operator"
+    desk.secrets.add("pombo-credential-bakery", TOKEN)
+    desk("senders", "add", "--tenant", "bakery", *NUMBER, "--credential", "pombo-credential-bakery")
+    assert desk.json("senders", "show", "200")["credential"] == "pombo-credential-bakery"
     desk("senders", "remove", "200", "--yes")
-    assert desk.secrets == {"of-an-operator": [TOKEN]}
+    assert desk.secrets == {"pombo-credential-bakery": [TOKEN]}
+
+
+def test_missing_secret_of_a_number_is_reported(desk: Desk) -> None:
+    desk("tenants", "add", "bakery")
+    named = ("--credential", "pombo-credential-bakery")
+    missing = "There is no secret pombo-credential-bakery yet"
+    assert missing in desk.invoke("senders", "add", "--tenant", "bakery", *NUMBER, *named).stderr
+    assert missing in desk.invoke("senders", "set", "200", *named).stderr
+    desk.secrets.add("pombo-credential-bakery", TOKEN)
+    assert desk.invoke("senders", "set", "200", *named).stderr == ""
 
 
 def test_number_of_the_environment_is_not_removed(desk: Desk) -> None:
@@ -567,7 +687,23 @@ def test_operators_key_has_no_tenant(desk: Desk) -> None:
     desk.json("keys", "add", "--scopes", "manage")
     assert desk.json("keys", "list")["keys"][0]["tenant"] is None
     assert "(operator)" in desk("keys", "list")
-    assert desk.json("keys", "list", "--tenant", "bakery")["keys"] == []
+    assert desk.json("keys", "list", "--tenant", "default")["keys"] == []
+
+
+def test_key_is_revoked_by_the_beginning_of_its_id(desk: Desk) -> None:
+    id = desk.json("keys", "add", "--scopes", "read")["id"]
+    for unusable in (id[:7], "0" * 16 if id[0] != "0" else "1" * 16, ""):
+        assert isinstance(desk.refused("keys", "revoke", unusable), NotFound)
+    assert desk.json("keys", "revoke", id[:8])["id"] == id
+    assert desk.json("keys", "list")["keys"][0]["revoked_at"]
+
+
+@pytest.mark.parametrize("what", ["senders", "keys"])
+def test_list_of_a_tenant_that_does_not_exist_is_refused(desk: Desk, what: str) -> None:
+    for mistyped in ("bakry", "Bakery", ""):
+        assert isinstance(desk.refused(what, "list", "--tenant", mistyped), NotFound)
+    desk("tenants", "add", "bakery")
+    assert desk.json(what, "list", "--tenant", "bakery")[what] == []
 
 
 def test_revoked_key_stays_in_the_list(desk: Desk) -> None:
@@ -607,7 +743,9 @@ def test_every_command_has_a_help_with_examples(group: str) -> None:
 def test_refusal_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
     SqliteStore(tmp_path / "pombo.sqlite", LIMITS, lambda: NOW).ping()
     env = clean_environment(STORE="sqlite", SQLITE_PATH=str(tmp_path / "pombo.sqlite"))
-    assert fails(cli("tenants", "show", "nobody", env=env)) == "pombo: There is no tenant nobody."
+    assert fails(cli("tenants", "show", "nobody", env=env)) == (
+        "pombo: There is no tenant nobody: pombo tenants list shows their ids."
+    )
     assert fails(cli("tenants", "add", "Bakery", env=env)).startswith("pombo: A tenant's id has 1 to 63 characters")
     usage = fails(cli("senders", "add", "--tenant", "bakery", env=env), code=2)
     assert "--help" in usage

@@ -2,11 +2,11 @@
 
 import hashlib
 import re
-import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from shared.stores.sqlite.store import SqliteStore
 from shared.tenants.entries import QUEUE_USE, account_name, read_account, read_queue_use, tenant_name
 from tests.support.memory_registry import MemoryRegistry
 from tests.support.parts import LIMITS, NOW, Clock, an_event, ended
+from tests.support.together import together
 
 OURS = Sender("default", "meta", "100")
 HANDLER = TenantHandler("https://b.example/hook", "a-secret")
@@ -60,26 +61,6 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return World(SqliteStore(tmp_path / "pombo.sqlite", LIMITS, lambda: NOW))
-
-
-def at_once(count: int, work: Callable[[int], Any]) -> list[Any]:
-    """The results or errors of calls in as many threads."""
-    results: list[Any] = [None] * count
-    barrier = threading.Barrier(count)
-
-    def one(number: int) -> None:
-        barrier.wait()
-        try:
-            results[number] = work(number)
-        except Exception as error:
-            results[number] = error
-
-    threads = [threading.Thread(target=one, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results
 
 
 # ---- tenants
@@ -349,8 +330,9 @@ def test_ambiguous_beginning_of_a_sender_id_is_refused(world: World) -> None:
     found = world.registry.kept[next(name for name in world.registry.kept if name.kind is EntryKind.SENDER)]
     twin = found.name._replace(id=sender.id[:-1] + ("0" if sender.id[-1] != "0" else "1"))
     world.registry.kept[twin] = replace(found, name=twin)
-    with pytest.raises(NotFound, match="Several ids"):
+    with pytest.raises(NotFound, match="Several ids of senders begin with this") as refused:
         senders.find_sender(world.registry, sender.id[:10])
+    assert {sender.id, twin.id} <= {*re.findall("[0-9a-f]{40}", refused.value.sentence)}
     assert senders.find_sender(world.registry, sender.id) == sender
 
 
@@ -512,7 +494,7 @@ def test_sixty_four_tenants_added_at_once_are_spread_evenly(world: World) -> Non
     def add(number: int) -> Tenant:
         return registry.add_tenant(world.registry, SystemClock(), Tenant(f"t{number}"), 20)
 
-    added = at_once(64, add)
+    added = together([partial(add, number) for number in range(64)])
     assert Counter(Counter(tenant.queue for tenant in added).values()) == {3: 16, 4: 4}
     assert world.use.active == 64
     assert world.use.tenants == Counter(tenant.queue for tenant in added)
@@ -526,7 +508,7 @@ def test_one_of_many_gets_a_contested_number(world: World) -> None:
         sender = Sender(f"t{number}", "meta", "200", f"30{number}")
         return senders.add_sender(world.registry, SystemClock(), [OURS], sender)
 
-    results = at_once(8, claim)
+    results = together([partial(claim, number) for number in range(8)])
     (winner,) = [it for it in results if isinstance(it, Sender)]
     assert sum(isinstance(it, Taken) for it in results) == 7
     assert world.values(EntryKind.SENDER) == [winner]

@@ -66,12 +66,23 @@ def test_json_is_escaped_unless_utf_8_can_show_it(
     assert json.loads(terminal.as_json(value)) == value
 
 
-@pytest.mark.parametrize("stream", [None, io.StringIO()], ids=["closed", "no bytes behind it"])
-def test_stream_without_bytes_is_left_alone(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO | None) -> None:
+def test_stream_without_bytes_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.StringIO()
     monkeypatch.setattr(sys, "stdout", stream)
     terminal.prepare()
     assert sys.stdout is stream
     assert terminal.as_json(["é"]) == '["\\u00e9"]'
+
+
+def test_closed_streams_are_empty_and_take_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(sys, name, None)
+    terminal.prepare()
+    with sys.stdin, sys.stdout, sys.stderr:
+        assert (sys.stdin.isatty(), sys.stdin.read()) == (False, "")
+        assert list(terminal.table([terminal.Column("ID")], [["é"]])) == ["ID", "é"]
+        click.echo("é")
+        click.echo("é", err=True)
 
 
 def test_arguments_are_those_after_the_programs_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,7 +46,14 @@ def test_version_comes_from_package_metadata_without_a_checkout(
     assert version() == "1.2.3"
 
 
-def test_commands_load_nothing_for_the_version_until_it_is_asked_for() -> None:
-    code = "import sys, cli.commands; print({'tomllib', 'importlib.metadata'} & {*sys.modules})"
+def test_command_loads_no_other_command_and_nothing_for_the_version() -> None:
+    code = """
+import sys
+from cli.commands import pombo
+pombo.commands['trace']
+print([name for name in sys.modules if name.startswith(('cli.registry', 'cli.dead', 'cli.doctor', 'cli.chaos'))])
+[*pombo.commands.values()]
+print({'tomllib', 'importlib.metadata'} & {*sys.modules})
+"""
     ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert (ended.stdout, ended.stderr) == ("set()\n", "")
+    assert (ended.stdout, ended.stderr) == ("[]\nset()\n", "")

@@ -1,6 +1,7 @@
 """What a person sent, as `pombo trace` shows it to those who may read texts."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -52,6 +53,13 @@ def test_the_timeline_shows_what_came_in(given: Message, line: str) -> None:
 def test_the_json_has_the_kind_the_type_and_the_text() -> None:
     shown: Any = as_dict(build([EVENT], read=lambda _: message("look", media=Media("image", id="1"))))
     assert json.loads(json.dumps(shown))["message"] == {"kind": "media", "type": "image", "text": "look"}
+
+
+@pytest.mark.parametrize(("tenant", "heading"), [("bakery", " of tenant bakery"), ("default", ""), ("", "")])
+def test_timeline_names_the_tenant_unless_it_is_default(tenant: str, heading: str) -> None:
+    timeline = build([replace(EVENT, tenant=tenant)])
+    assert click.unstyle(as_text(timeline)).split("\n")[0] == f"Message {EVENT.correlation_id}{heading}: processed"
+    assert (as_dict(timeline)["tenant"], as_dict(timeline)["sender"]) == (tenant, EVENT.sender)
 
 
 def test_event_without_a_customer_message_shows_none() -> None:

@@ -56,6 +56,9 @@ class Timeline:
     came: ReceivedContent | None = None
     has_event: bool = True
     """Whether there is an event that `replies` answer. Otherwise they answer none, or their event was deleted."""
+    tenant: str | None = None
+    """Whose it is ("": no tenant's), and `sender` the provider's id of the number; None if only log lines are left."""
+    sender: str | None = None
 
     @property
     def answered(self) -> bool:
@@ -119,6 +122,8 @@ def build(
         settled=all(record.final for record in records),
         came=_received_content(message) if message else None,
         has_event=first.kind is Kind.INBOUND,
+        tenant=first.tenant,
+        sender=first.sender,
     )
 
 
