@@ -89,7 +89,7 @@ def run(command: click.Command = pombo) -> None:
     except click.ClickException as error:
         _fail(error.format_message(), error.exit_code)
     except PomboError as error:
-        _fail(error.sentence, 1)
+        _fail(error.sentence, 2 if error.is_usage else 1)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
     except BrokenPipeError:

@@ -10,6 +10,8 @@ class PomboError(Exception):
     """Something went wrong."""
 
     code: ClassVar[str] = "error"
+    is_usage: ClassVar[bool] = False
+    """Whether what was given can never be right, whatever is stored."""
     retryable: ClassVar[bool] = False
     scope: ClassVar[str] = "us"  # message, contact, sender, tenant, provider or us
     alert: ClassVar[bool] = False

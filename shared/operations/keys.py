@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import NamedTuple
 
-from shared.domain.tenants import ApiKey, Scope
+from shared.domain.tenants import DEFAULT_TENANT, ApiKey, Scope
 from shared.operations.registry import Decided, Invalid, NotFound, beginning_with, commit, tenant_entry
 from shared.pipeline.clock import Clock
 from shared.pipeline.registry import EntryKind, Registry
@@ -49,9 +49,10 @@ def add_key(registry: Registry, clock: Clock, tenant: str | None, scopes: Collec
     key = ApiKey(id, tenant, _digest(secret), frozenset(scopes), clock.now())
 
     def decide() -> Decided[ApiKey]:
+        if tenant is None or tenant == DEFAULT_TENANT:
+            return [write_key(key, None)], key
         # The tenant's entry too: its removal must not come between.
-        owner = [unchanged(tenant_entry(registry, tenant))] if tenant is not None else []
-        return [*owner, write_key(key, None)], key
+        return [unchanged(tenant_entry(registry, tenant)), write_key(key, None)], key
 
     return commit(registry, clock, decide), f"pombo_{id}_{secret}"
 

@@ -73,6 +73,7 @@ class Invalid(Refused):
     """A value is not valid. `field` says which."""
 
     code = "invalid"
+    is_usage = True
 
     def __init__(self, field: str, sentence: str) -> None:
         super().__init__(sentence)

@@ -740,12 +740,13 @@ def test_every_command_has_a_help_with_examples(group: str) -> None:
         assert "--json" in shown
 
 
-def test_refusal_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
+def test_refusal_is_one_line_and_exit_code_1_or_2_for_what_is_never_right(tmp_path: Path) -> None:
     SqliteStore(tmp_path / "pombo.sqlite", LIMITS, lambda: NOW).ping()
     env = clean_environment(STORE="sqlite", SQLITE_PATH=str(tmp_path / "pombo.sqlite"))
     assert fails(cli("tenants", "show", "nobody", env=env)) == (
         "pombo: There is no tenant nobody: pombo tenants list shows their ids."
     )
-    assert fails(cli("tenants", "add", "Bakery", env=env)).startswith("pombo: A tenant's id has 1 to 63 characters")
+    invalid = fails(cli("tenants", "add", "Bakery", env=env), code=2)
+    assert invalid.startswith("pombo: A tenant's id has 1 to 63 characters")
     usage = fails(cli("senders", "add", "--tenant", "bakery", env=env), code=2)
     assert "--help" in usage

@@ -467,11 +467,16 @@ def test_unknown_key_cannot_be_revoked(world: World, id: str) -> None:
 def test_key_needs_a_scope_and_a_tenant_that_exists(world: World) -> None:
     with pytest.raises(Invalid):
         keys.add_key(world.registry, world.clock, None, [])
-    with pytest.raises(NotFound):
-        keys.add_key(world.registry, world.clock, "nobody", [Scope.SEND])
-    with pytest.raises(Invalid):
-        keys.add_key(world.registry, world.clock, "default", [])
+    for nobody in ("nobody", ""):
+        with pytest.raises(NotFound):
+            keys.add_key(world.registry, world.clock, nobody, [Scope.SEND])
     assert world.registry.kept == {}
+
+
+def test_key_of_the_environments_tenant_needs_no_entry_of_it(world: World) -> None:
+    key, _ = keys.add_key(world.registry, world.clock, "default", [Scope.SEND])
+    assert key.tenant == "default"
+    assert [name.kind for name in world.registry.kept] == [EntryKind.KEY]
 
 
 # ---- listings
