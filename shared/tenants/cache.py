@@ -40,6 +40,12 @@ class RegistryCache:
             kept = {name: self._kept[name] for name in names if name in self._kept}
         return {name: value for name, (asked, value) in kept.items() if asked > since}
 
+    def forget(self, names: Iterable[EntryName]) -> None:
+        """Drop what is kept of these: the next look is at the store itself."""
+        with self._lock:
+            for name in names:
+                self._kept.pop(name, None)
+
     def keep(
         self, names: Sequence[EntryName], entries: Sequence[Entry | None], asked: float
     ) -> Mapping[EntryName, Value | UnknownState | None]:

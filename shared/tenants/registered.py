@@ -40,8 +40,16 @@ class RegisteredTenants:
         ours = self._environment.owner_of(addressee)
         if ours and not addressee.is_account:
             return ours
-        owned: Sender | Account | None = self._one(owned_name(addressee))
-        return self.tenant(owned.tenant) if owned else ours
+        name = owned_name(addressee)
+        owned, owner = self._owned(name)
+        if owned and not owner:  # known from the cache, perhaps, and another tenant's by now
+            self._cache.forget([name])
+            owned, owner = self._owned(name)
+        return owner if owned else ours
+
+    def _owned(self, name: EntryName) -> tuple[Sender | Account | None, Tenant | None]:
+        owned: Sender | Account | None = self._one(name)
+        return owned, self.tenant(owned.tenant) if owned else None
 
     def tenant(self, id: str) -> Tenant | None:
         found: Tenant | None = self._environment.tenant(id) or self._one(tenant_name(id))

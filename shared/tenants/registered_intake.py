@@ -37,15 +37,25 @@ class RegisteredIntakeTenants:
     ) -> Mapping[Addressee, Tenant | Exception | None]:
         """The owners by the registry, and `ours` of those that it does not know."""
         names = {one: owned_name(one) for one in strange}
-        owned = await self._look(names.values(), deadline)
-        ids = {value.tenant for value in owned.values() if value is not None and not isinstance(value, Exception)}
+        owners = await self._owned(names.values(), deadline)
+        gone = [name for name, owner in owners.items() if owner is None]
+        if gone:  # known from the cache, perhaps, and another tenant's by now
+            self._cache.forget(gone)
+            again = await self._owned(gone, deadline)
+            owners = {**{name: owner for name, owner in owners.items() if owner is not None}, **again}
+        return {**ours, **{one: owners[name] for one, name in names.items() if name in owners}}
+
+    async def _owned(
+        self, names: Iterable[EntryName], deadline: Deadline
+    ) -> dict[EntryName, Tenant | Exception | None]:
+        """The owner of each that has an entry; None if that tenant does not exist."""
+        found = {name: value for name, value in (await self._look(names, deadline)).items() if value is not None}
+        ids = {value.tenant for value in found.values() if not isinstance(value, Exception)}
         tenants = await self._look(map(tenant_name, sorted(ids)), deadline)
-        owners: dict[Addressee, Tenant | Exception | None] = {**ours}
-        for one, name in names.items():
-            value = owned[name]
-            if value is not None:
-                owners[one] = value if isinstance(value, Exception) else tenants[tenant_name(value.tenant)]
-        return owners
+        return {
+            name: value if isinstance(value, Exception) else tenants[tenant_name(value.tenant)]
+            for name, value in found.items()
+        }
 
     async def _look(self, names: Iterable[EntryName], deadline: Deadline) -> dict[EntryName, Value | Exception | None]:
         """The values, with one read for all that are not in the cache. RegistryUnavailable for each that cannot be

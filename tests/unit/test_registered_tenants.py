@@ -135,6 +135,21 @@ def test_number_of_a_tenant_that_is_gone_has_no_owner(world: World, half: str) -
 
 
 @each_half
+@pytest.mark.parametrize("is_account", [False, True], ids=["number", "account"])
+def test_new_owner_is_found_though_the_cache_names_a_removed_tenant(world: World, half: str, is_account: bool) -> None:
+    """The number was read after its tenant, so that its entry outlives the tenant's in the cache."""
+    asked, others = (to(ACCOUNT, True), to(BAKERY)) if is_account else (to(BAKERY), to(ACCOUNT, True))
+    ask(world, half, others)
+    world.clock.go(2)
+    ask(world, half, asked)
+    world.remove(entries.tenant_name("bakery"))
+    world.put(entries.write_sender(Sender("florist", "meta", BAKERY, ACCOUNT), None))
+    world.put(entries.write_account(Account("meta", ACCOUNT, "florist", (world.bakery.id,)), None))
+    world.clock.go(3.5)
+    assert ask(world, half, asked) == "florist"
+
+
+@each_half
 @pytest.mark.parametrize("addressee", [to(BAKERY), to(ACCOUNT, True), to(STRANGER, True)], ids=str)
 def test_registry_that_is_down_answers_for_nobody(world: World, half: str, addressee: Addressee) -> None:
     world.registry.is_down = True
