@@ -7,24 +7,29 @@ from typing import TypeVar
 from cli.doctor.checks import StoreFailed, Wrong
 from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.tenants import Sender
-from shared.operations.registry import queue_use, values_of
+from shared.operations.registry import queue_use, unreadable, values_of
 from shared.operations.senders import auth_of, troubled
 from shared.pipeline.ports import Store
 from shared.pipeline.registry import EntryKind, Registry
 
 SHOWN = 5
-"""Senders in trouble that are named; `pombo senders list` shows all."""
+"""Senders in trouble that are named, and entries that cannot be read; `pombo senders list` shows all senders."""
 
 T = TypeVar("T")
 
 
 def registry(registry: Registry, pairs: int) -> str:
     """Count the tenants of each pair of queues again."""
+    damaged = _of_registry(lambda: ["/".join(name) for name in unreadable(registry)])
+    if damaged:
+        more = f" and {len(damaged) - SHOWN:,} more" if len(damaged) > SHOWN else ""
+        raise Wrong(
+            "The registry has entries that cannot be read, because a newer version of Pombo wrote them or they were "
+            f"damaged: {', '.join(damaged[:SHOWN])}{more}. Messages of their tenants wait."
+        )
     tenants = _of_registry(lambda: list(values_of(registry, EntryKind.TENANT, None)))
     senders = _of_registry(lambda: sum(1 for _ in values_of(registry, EntryKind.SENDER, None)))
     use = _of_registry(lambda: queue_use(registry))
-    if None in tenants:
-        raise Wrong(f"A newer version of Pombo wrote {tenants.count(None):,} tenants; this version cannot read them.")
     counted = Counter(tenant.queue for tenant in tenants if tenant.queue is not None)
     active = sum(not tenant.suspended for tenant in tenants)
     if (counted, active) != (use.tenants, use.active):

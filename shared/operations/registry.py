@@ -17,7 +17,7 @@ from shared.domain.tenants import DEFAULT_TENANT, QueueUse, Tenant, TenantState
 from shared.operations.dead_letters import pages
 from shared.pipeline.clock import Clock
 from shared.pipeline.ports import Store
-from shared.pipeline.registry import Entry, EntryKind, EntryWrite, Registry
+from shared.pipeline.registry import Entry, EntryKind, EntryName, EntryWrite, Registry
 from shared.tenants.entries import (
     QUEUE_USE,
     READERS,
@@ -239,12 +239,22 @@ def entries_of(registry: Registry, kind: EntryKind, tenant: str | None) -> Itera
 
 
 def values_of(registry: Registry, kind: EntryKind, tenant: str | None) -> Iterator[Any]:
-    """What is in them; None for one that only a newer version can read. Raises StoreUnavailable."""
+    """What is in them; None for one that cannot be read. Raises StoreUnavailable."""
     for entry in entries_of(registry, kind, tenant):
         try:
             yield READERS[kind](entry)
         except UnknownState:
             yield None
+
+
+def unreadable(registry: Registry) -> Iterator[EntryName]:
+    """The entries of tenants, senders and accounts that cannot be read. Raises StoreUnavailable."""
+    for kind in (EntryKind.TENANT, EntryKind.SENDER, EntryKind.ACCOUNT):
+        for entry in entries_of(registry, kind, None):
+            try:
+                READERS[kind](entry)
+            except UnknownState:
+                yield entry.name
 
 
 def tenant_entry(registry: Registry, id: str) -> Entry:

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from shared import logs
 from shared.domain.errors import UnknownState
 from shared.pipeline.registry import Entry, EntryName
 from shared.tenants.entries import READERS
@@ -50,7 +51,7 @@ class RegistryCache:
         self, names: Sequence[EntryName], entries: Sequence[Entry | None], asked: float
     ) -> Mapping[EntryName, Value | UnknownState | None]:
         """The values in entries that were asked for at `asked`; None for one that does not exist. Keeps those that
-        exist and can be read.
+        exist and can be read; of another one a line in the log says which it is.
         """
         found = {name: _value(entry) for name, entry in zip(names, entries, strict=True)}
         for name, value in found.items():
@@ -75,4 +76,5 @@ def _value(entry: Entry | None) -> Value | UnknownState | None:
     try:
         return READERS[entry.name.kind](entry)
     except UnknownState as error:
+        logs.event("state_unknown", severity="WARNING", reason="registry", entry="/".join(entry.name))
         return error

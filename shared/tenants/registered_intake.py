@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from shared.domain.deadline import Deadline
-from shared.domain.errors import RegistryUnavailable, StoreUnavailable, UnknownState
+from shared.domain.errors import RegistryUnavailable, RegistryUnreadable, StoreUnavailable, UnknownState
 from shared.domain.tenants import Tenant
 from shared.pipeline.intake import Addressee
 from shared.pipeline.registry import EntryName, IntakeRegistry
@@ -58,8 +58,8 @@ class RegisteredIntakeTenants:
         }
 
     async def _look(self, names: Iterable[EntryName], deadline: Deadline) -> dict[EntryName, Value | Exception | None]:
-        """The values, with one read for all that are not in the cache. RegistryUnavailable for each that cannot be
-        read.
+        """The values, with one read for all that are not in the cache. RegistryUnavailable for each if the registry
+        does not answer, RegistryUnreadable for one that cannot be read.
         """
         wanted = list(dict.fromkeys(names))
         known = self._cache.fresh(wanted)
@@ -69,17 +69,16 @@ class RegisteredIntakeTenants:
         asked = self._cache.begin()
         try:
             entries = await self._registry.entries(missing, deadline)
-        except (StoreUnavailable, UnknownState) as error:
-            return {**known, **{name: _unavailable(error) for name in missing}}
+        except StoreUnavailable as error:
+            return {**known, **dict.fromkeys(missing, _caused(RegistryUnavailable(), error))}
         found = self._cache.keep(missing, entries, asked)
         return {**known, **{name: _known(value) for name, value in found.items()}}
 
 
 def _known(value: Value | UnknownState | None) -> Value | Exception | None:
-    return _unavailable(value) if isinstance(value, UnknownState) else value
+    return _caused(RegistryUnreadable(), value) if isinstance(value, UnknownState) else value
 
 
-def _unavailable(cause: Exception) -> RegistryUnavailable:
-    error = RegistryUnavailable()
+def _caused(error: RegistryUnavailable, cause: Exception) -> RegistryUnavailable:
     error.__cause__ = cause
     return error

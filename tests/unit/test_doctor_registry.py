@@ -16,7 +16,7 @@ from shared.domain.tenants import QueueUse, Sender, Tenant
 from shared.operations import registry, senders
 from shared.pipeline.registry import EntryWrite
 from shared.stores.sqlite.store import SqliteStore
-from shared.tenants.entries import QUEUE_USE, tenant_name, write_queue_use
+from shared.tenants.entries import QUEUE_USE, account_name, sender_name, tenant_name, write_queue_use
 from tests.support.parts import LIMITS, NOW, Clock
 
 OURS = Sender("default", "meta", "100")
@@ -71,13 +71,17 @@ def test_tenant_on_a_pair_that_does_not_exist_is_reported(store: SqliteStore) ->
         registry_checks.registry(store, 2)
 
 
-def test_tenant_of_a_newer_version_is_reported(store: SqliteStore) -> None:
-    add(store, 1)
-    (found,) = store.entries([tenant_name("t0")])
-    assert found
-    store.commit_entries([EntryWrite(found.name, found.tenant, {"state": "archived"}, found.version)])
-    with pytest.raises(Wrong, match="newer version"):
+def test_entries_that_cannot_be_read_are_named(store: SqliteStore) -> None:
+    """Also a sender's: a message to it waits, and nothing else says why."""
+    (sender,) = add(store, 1)
+    names = [tenant_name("t0"), sender_name(sender.id), account_name("meta", sender.account)]
+    for name, found in zip(names, store.entries(names), strict=True):
+        assert found
+        newer = {"state": "archived", "provider": "meta"}
+        assert store.commit_entries([EntryWrite(name, found.tenant, newer, found.version)])
+    with pytest.raises(Wrong, match="cannot be read") as wrong:
         registry_checks.registry(store, 20)
+    assert all("/".join(name) in str(wrong.value) for name in names)
 
 
 def test_senders_that_cannot_send_are_named(store: SqliteStore) -> None:
