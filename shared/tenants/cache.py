@@ -7,7 +7,7 @@ from typing import Any
 from shared import logs
 from shared.domain.errors import UnknownState
 from shared.pipeline.registry import Entry, EntryName
-from shared.tenants.entries import READERS
+from shared.tenants.entries import READERS, is_removed
 
 FRESH_SECONDS = 5.0
 """How old an answer of the registry may be: a suspended tenant, a moved number and a changed handler count after it."""
@@ -71,7 +71,7 @@ class RegistryCache:
 
 
 def _value(entry: Entry | None) -> Value | UnknownState | None:
-    if entry is None:
+    if entry is None or is_removed(entry):
         return None
     try:
         return READERS[entry.name.kind](entry)

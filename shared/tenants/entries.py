@@ -6,7 +6,7 @@ UnknownState: it is never taken for something else. What a store found damaged h
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -92,7 +92,12 @@ def write_sender(sender: Sender, found: Entry | None) -> EntryWrite:
 
 
 def write_account(account: Account, found: Entry | None) -> EntryWrite:
-    fields = {"provider": account.provider, "account": account.id, "senders": list(account.senders)}
+    fields = {
+        "provider": account.provider,
+        "account": account.id,
+        "senders": list(account.senders),
+        "removed_at": None,
+    }
     return _write(account_name(account.provider, account.id), account.tenant, fields, found)
 
 
@@ -120,6 +125,19 @@ def unchanged(found: Entry) -> EntryWrite:
     """
     READERS[found.name.kind](found)
     return EntryWrite(found.name, found.tenant, found.fields, found.version)
+
+
+def removal(write: EntryWrite, at: datetime) -> EntryWrite:
+    """This write of a sender or an account, which also takes it from its tenant. To the services it does not exist from
+    then on, and as long as it is not deleted no other tenant can have it.
+    """
+    return replace(write, fields={**(write.fields or {}), "removed_at": _stamp(at)})
+
+
+def is_removed(entry: Entry, at: datetime | None = None) -> bool:
+    """Whether it was taken from its tenant (at this time, if one is given), and is not deleted yet."""
+    removed_at = entry.fields.get("removed_at")
+    return removed_at is not None and (at is None or removed_at == _stamp(at))
 
 
 def deletion(found: Entry) -> EntryWrite:
