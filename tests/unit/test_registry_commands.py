@@ -21,6 +21,7 @@ from shared.domain.marks import RefusedCredential
 from shared.domain.onboarding import Checked, OnboardingRefused
 from shared.domain.record import State
 from shared.operations import registry
+from shared.operations import senders as sender_operations
 from shared.operations.dead_letters import Decision, Done
 from shared.operations.registry import Invalid, NotFound, Refused, Taken
 from shared.pipeline.registry import EntryKind
@@ -109,6 +110,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     for module in (context, connect):
         monkeypatch.setattr(module, "build_secrets", lambda _: desk.secrets)
     monkeypatch.setattr(connect, "build_onboarding", lambda _: desk.provider)
+    monkeypatch.setattr(sender_operations, "RELEASE_SECONDS", 0.0)
     yield desk
     desk.store.close()
 
