@@ -7,7 +7,7 @@ from typing import TypeVar
 from cli.doctor.checks import StoreFailed, Wrong
 from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.tenants import Sender
-from shared.operations.registry import queue_use, unreadable, values_of
+from shared.operations.registry import being_removed, queue_use, unreadable, values_of
 from shared.operations.senders import auth_of, troubled
 from shared.pipeline.ports import Store
 from shared.pipeline.registry import EntryKind, Registry
@@ -20,13 +20,7 @@ T = TypeVar("T")
 
 def registry(registry: Registry, pairs: int) -> str:
     """Count the tenants of each pair of queues again."""
-    damaged = _of_registry(lambda: ["/".join(name) for name in unreadable(registry)])
-    if damaged:
-        more = f" and {len(damaged) - SHOWN:,} more" if len(damaged) > SHOWN else ""
-        raise Wrong(
-            "The registry has entries that cannot be read, because a newer version of Pombo wrote them or they were "
-            f"damaged: {', '.join(damaged[:SHOWN])}{more}. Messages of their tenants wait."
-        )
+    _check_entries(registry)
     tenants = _of_registry(lambda: list(values_of(registry, EntryKind.TENANT, None)))
     senders = _of_registry(lambda: sum(1 for _ in values_of(registry, EntryKind.SENDER, None)))
     use = _of_registry(lambda: queue_use(registry))
@@ -47,6 +41,21 @@ def registry(registry: Registry, pairs: int) -> str:
     return f"{_many(len(tenants), 'tenant')} beside default ({active:,} active), {_many(senders, 'sender')}{busiest}."
 
 
+def _check_entries(registry: Registry) -> None:
+    damaged = _of_registry(lambda: ["/".join(name) for name in unreadable(registry)])
+    if damaged:
+        raise Wrong(
+            "The registry has entries that cannot be read, because a newer version of Pombo wrote them or they were "
+            f"damaged: {_some(damaged)}. Messages of their tenants wait."
+        )
+    removed = _of_registry(lambda: [id[:8] for id in being_removed(registry)])
+    if removed:
+        raise Wrong(
+            f"The removal of {_many(len(removed), 'sender')} has not ended: {_some(removed)}. Their numbers are "
+            "nobody's. If nobody removes them just now, run pombo senders remove again."
+        )
+
+
 def senders(store: Store, registry: Registry, environment: Sequence[Sender]) -> str:
     """Name the senders that cannot send, as far as past answers tell."""
     known = {sender.id: sender for sender in environment}
@@ -58,10 +67,9 @@ def senders(store: Store, registry: Registry, environment: Sequence[Sender]) -> 
     found = [known[id] for id in _of_registry(lambda: list(troubled(store))) if id in known]
     said = [said for sender in found if (said := _trouble(store, sender))]
     if said:
-        more = f" and {len(said) - SHOWN:,} more" if len(said) > SHOWN else ""
         raise Wrong(
-            f"{_many(len(said), 'sender')} cannot send: {'; '.join(said[:SHOWN])}{more}. See pombo senders list, and "
-            "reconnect them with pombo senders reconnect."
+            f"{_many(len(said), 'sender')} cannot send: {_some(said)}. See pombo senders list, and reconnect them with "
+            "pombo senders reconnect."
         )
     return f"Nothing is known against {_many(len(known), 'sender')}."
 
@@ -79,6 +87,11 @@ def _of_registry(call: Callable[[], T]) -> T:
         raise StoreFailed(f"Cannot be checked without the store: {error.sentence}") from error
     except UnknownState as error:
         raise Wrong(error.sentence) from error
+
+
+def _some(named: Sequence[str]) -> str:
+    more = f" and {len(named) - SHOWN:,} more" if len(named) > SHOWN else ""
+    return f"{'; '.join(named[:SHOWN])}{more}"
 
 
 def _many(count: int, what: str) -> str:

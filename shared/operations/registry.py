@@ -22,6 +22,7 @@ from shared.tenants.entries import (
     QUEUE_USE,
     READERS,
     deletion,
+    is_removed,
     read_key,
     read_queue_use,
     read_tenant,
@@ -255,6 +256,11 @@ def unreadable(registry: Registry) -> Iterator[EntryName]:
                 READERS[kind](entry)
             except UnknownState:
                 yield entry.name
+
+
+def being_removed(registry: Registry) -> Iterator[str]:
+    """The ids of the senders that were taken from their tenants and are not deleted yet. Raises StoreUnavailable."""
+    return (entry.name.id for entry in entries_of(registry, EntryKind.SENDER, None) if is_removed(entry))
 
 
 def tenant_entry(registry: Registry, id: str) -> Entry:

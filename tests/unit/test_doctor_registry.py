@@ -16,7 +16,15 @@ from shared.domain.tenants import QueueUse, Sender, Tenant
 from shared.operations import registry, senders
 from shared.pipeline.registry import EntryWrite
 from shared.stores.sqlite.store import SqliteStore
-from shared.tenants.entries import QUEUE_USE, account_name, sender_name, tenant_name, write_queue_use
+from shared.tenants.entries import (
+    QUEUE_USE,
+    account_name,
+    removal,
+    sender_name,
+    tenant_name,
+    unchanged,
+    write_queue_use,
+)
 from tests.support.parts import LIMITS, NOW, Clock
 
 OURS = Sender("default", "meta", "100")
@@ -82,6 +90,17 @@ def test_entries_that_cannot_be_read_are_named(store: SqliteStore) -> None:
     with pytest.raises(Wrong, match="cannot be read") as wrong:
         registry_checks.registry(store, 20)
     assert all("/".join(name) in str(wrong.value) for name in names)
+
+
+def test_removal_that_was_interrupted_is_reported(store: SqliteStore) -> None:
+    (sender,) = add(store, 1)
+    (found,) = store.entries([sender_name(sender.id)])
+    assert found
+    store.commit_entries([removal(unchanged(found), NOW)])
+    with pytest.raises(Wrong, match=f"The removal of 1 sender has not ended: {sender.id[:8]}"):
+        registry_checks.registry(store, 20)
+    senders.remove_sender(store, store, Clock(), sender.id)
+    assert registry_checks.registry(store, 20).startswith("1 tenant beside default (1 active), 0 senders")
 
 
 def test_senders_that_cannot_send_are_named(store: SqliteStore) -> None:
