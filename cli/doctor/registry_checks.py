@@ -21,7 +21,7 @@ T = TypeVar("T")
 def registry(registry: Registry, pairs: int) -> str:
     """Count the tenants of each pair of queues again."""
     _check_entries(registry)
-    tenants = _of_registry(lambda: list(values_of(registry, EntryKind.TENANT, None)))
+    tenants = _of_registry(lambda: [*filter(None, values_of(registry, EntryKind.TENANT, None))])
     senders = _of_registry(lambda: sum(1 for _ in values_of(registry, EntryKind.SENDER, None)))
     use = _of_registry(lambda: queue_use(registry))
     counted = Counter(tenant.queue for tenant in tenants if tenant.queue is not None)
