@@ -5,7 +5,15 @@ from typing import Any
 
 from services import serving
 from shared import logs
-from shared.domain.errors import Forbidden, PomboError, SignatureInvalid, TaskInvalid, TokenCheck, UnknownState
+from shared.domain.errors import (
+    Forbidden,
+    PomboError,
+    RegistryUnreadable,
+    SignatureInvalid,
+    TaskInvalid,
+    TokenCheck,
+    UnknownState,
+)
 
 Body = tuple[dict[str, Any], int]
 
@@ -38,7 +46,9 @@ def answer(error: Exception, unavailable: int) -> Body:
         ):  # an outage: the redelivery repairs it, and a stack trace a line would hide others
             cause = type(error.__cause__).__name__ if error.__cause__ else None
             logs.event("unexpected_error", severity="WARNING", reason=error.code, cause=cause)
-            return {"error": error.code}, unavailable
+            # After a 503 Cloud Tasks slows down the whole queue, and an unreadable entry is the trouble of one tenant.
+            is_tenants = isinstance(error, RegistryUnreadable) and unavailable == 503
+            return {"error": error.code}, 409 if is_tenants else unavailable
         case Busy():
             return {"error": "busy"}, unavailable
         case HttpError(status=status):

@@ -36,6 +36,7 @@ FIELDS: Mapping[str, str] = {
     "delivery": "the key of a message's record; on `dead_lettered`, `replayed` and `discarded` it "
     "may be the key of an event's record",
     "tenant": "the tenant that owns the sender; absent if no tenant does",
+    "entry": "an entry of the registry: its kind and its id",
     "provider": "the provider that sent the webhook, or that the sender belongs to: `meta`",
     "phone_number_id": "WhatsApp's id of the business number; absent on account events, and where the "
     "provider's id is itself a phone number",
@@ -225,9 +226,9 @@ EVENTS: Mapping[str, LogEvent] = {
         may=(*_OWNER, "code"),
     ),
     "state_unknown": LogEvent(
-        "Record left unchanged: a newer version of Pombo wrote it.",
+        "Record or entry left unchanged: a newer version of Pombo wrote it, or it was damaged.",
         (),
-        ("inbound_event_id", "delivery", *_TASK, *_RECORD, *_OWNER, "retry_count", "reason"),
+        ("entry", "inbound_event_id", "delivery", *_TASK, *_RECORD, *_OWNER, "retry_count", "reason"),
     ),
     "tenant_needs_reauth": _either(
         "The provider rejected the sender's credential or disconnected its account; an operator must reconnect it.",

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from cli.doctor.checks import Wrong
+from shared.domain.tenants import DEFAULT_TENANT
 from shared.operations.timeline.records import FAILURES
 
 CONNECT_SECONDS = 3.0
@@ -35,7 +36,9 @@ def last_call(logs: Path) -> str:
     at = f"{str(line.get('time', ''))[11:19]} UTC"
     if not _has_failed(line):
         return f"The last call, at {at}, was answered."
-    raise Wrong(f"The last call failed at {at}: {_why(line)}")
+    tenant = line.get("tenant", DEFAULT_TENANT)
+    whose = "" if tenant == DEFAULT_TENANT else f", for tenant {tenant}"  # perhaps of a backend of its own
+    raise Wrong(f"The last call failed at {at}{whose}: {_why(line)}")
 
 
 def _connect(url: str) -> None:

@@ -8,24 +8,23 @@ from typing import TypeVar
 from cli.doctor.checks import StoreFailed, Wrong
 from shared.domain.errors import SecretsUnavailable, StoreUnavailable, UnknownState
 from shared.domain.tenants import Sender
-from shared.operations.registry import queue_use, values_of
+from shared.operations.registry import being_removed, queue_use, unreadable, values_of
 from shared.operations.senders import auth_of, troubled
 from shared.pipeline.ports import Secrets, Store
 from shared.pipeline.registry import EntryKind, Registry
 
 SHOWN = 5
-"""Senders in trouble that are named; `pombo senders list` shows all."""
+"""Senders in trouble that are named, and entries that cannot be read; `pombo senders list` shows all senders."""
 
 T = TypeVar("T")
 
 
 def registry(registry: Registry, pairs: int) -> str:
     """Count the tenants of each pair of queues again."""
-    tenants = _of_registry(lambda: list(values_of(registry, EntryKind.TENANT, None)))
+    _check_entries(registry)
+    tenants = _of_registry(lambda: [*filter(None, values_of(registry, EntryKind.TENANT, None))])
     senders = _of_registry(lambda: sum(1 for _ in values_of(registry, EntryKind.SENDER, None)))
     use = _of_registry(lambda: queue_use(registry))
-    if None in tenants:
-        raise Wrong(f"A newer version of Pombo wrote {tenants.count(None):,} tenants; this version cannot read them.")
     counted = Counter(tenant.queue for tenant in tenants if tenant.queue is not None)
     active = sum(not tenant.suspended for tenant in tenants)
     if (counted, active) != (use.tenants, use.active):
@@ -41,6 +40,21 @@ def registry(registry: Registry, pairs: int) -> str:
         )
     busiest = f", at most {max(counted.values()):,} on one of {pairs} pairs of queues" if counted else ""
     return f"{_many(len(tenants), 'tenant')} beside default ({active:,} active), {_many(senders, 'sender')}{busiest}."
+
+
+def _check_entries(registry: Registry) -> None:
+    damaged = _of_registry(lambda: ["/".join(name) for name in unreadable(registry)])
+    if damaged:
+        raise Wrong(
+            "The registry has entries that cannot be read, because a newer version of Pombo wrote them or they were "
+            f"damaged: {_some(damaged)}. Messages of their tenants wait."
+        )
+    removed = _of_registry(lambda: [id[:8] for id in being_removed(registry)])
+    if removed:
+        raise Wrong(
+            f"The removal of {_many(len(removed), 'sender')} has not ended: {_some(removed)}. Their numbers are "
+            "nobody's. If nobody removes them just now, run pombo senders remove again."
+        )
 
 
 def senders(store: Store, registry: Registry, environment: Sequence[Sender], secrets: Secrets | None) -> str:
@@ -59,10 +73,9 @@ def senders(store: Store, registry: Registry, environment: Sequence[Sender], sec
         troubles |= _without_secret(known.values(), secrets)
     if troubles:
         said = [*troubles.values()]
-        more = f" and {len(said) - SHOWN:,} more" if len(said) > SHOWN else ""
         raise Wrong(
-            f"{_many(len(said), 'sender')} cannot send: {'; '.join(said[:SHOWN])}{more}. See pombo senders list, and "
-            "docs/tenants.md for what to do about each."
+            f"{_many(len(said), 'sender')} cannot send: {_some(said)}. See pombo senders list, and docs/tenants.md for "
+            "what to do about each."
         )
     return f"Nothing is known against {_many(len(known), 'sender')}."
 
@@ -88,6 +101,11 @@ def _of_registry(call: Callable[[], T]) -> T:
         raise StoreFailed(f"Cannot be checked without the store: {error.sentence}") from error
     except (UnknownState, SecretsUnavailable) as error:
         raise Wrong(error.sentence) from error
+
+
+def _some(named: Sequence[str]) -> str:
+    more = f" and {len(named) - SHOWN:,} more" if len(named) > SHOWN else ""
+    return f"{'; '.join(named[:SHOWN])}{more}"
 
 
 def _many(count: int, what: str) -> str:

@@ -32,7 +32,7 @@ from cli.registry.sender_options import (
     pace_of,
     per_second_option,
 )
-from cli.running import data_dir_option
+from cli.running import data_dir_option, progress
 from shared.domain.errors import UnknownState
 from shared.domain.marks import Marks
 from shared.domain.onboarding import Checked
@@ -281,6 +281,7 @@ def reconnect(id: str, token: str, as_json: bool, data_dir: Path) -> None:
 def remove(id: str, yes: bool, as_json: bool, data_dir: Path) -> None:
     """Take a number from its tenant. What waits to be sent from it is a dead letter after MESSAGE_MAX_AGE.
 
+    The command takes 6 seconds: only when no process remembers its tenant can another one add the number.
     What its customers write from then on is dropped as unknown_sender, and can be replayed for 8 days. ID is as for
     pombo senders show. A secret that pombo senders add or reconnect stored for it is deleted too.
 
@@ -294,6 +295,7 @@ def remove(id: str, yes: bool, as_json: bool, data_dir: Path) -> None:
     if sender.id in (ours.id for ours in context.environment):
         raise click.ClickException("This number is the environment's: WHATSAPP_PHONE_NUMBER_ID names it.")
     confirm_id(f"sender {sender.id[:8]} of tenant {sender.tenant}", id, yes)
+    progress("Waiting for 6 s until every process knows of it")
     gone = operations.remove_sender(context.registry, context.store, context.clock, sender.id)
     if gone.credential == credential_name(gone):
         context.forget_secret(gone.credential, f"Sender {gone.id}")

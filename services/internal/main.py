@@ -32,7 +32,7 @@ def create_app(parts: Internal) -> Flask:
     app.config.update(MAX_CONTENT_LENGTH=LARGEST_TASK, PROVIDE_AUTOMATIC_OPTIONS=False)
     app.url_map.merge_slashes = False  # no redirect from //livez, which would go to the address in the Host header
     callers, numbered = Callers(parts.config), _numbered_queues(parts.config)
-    outages = CachedOutages(parts.senders)
+    outages = CachedOutages(parts.senders, parts.process_inbound.handlers.own_backends_down)
 
     def _process(kind: Kind, process: Callable[[Task], Answer]) -> Response:
         task = parse_task(kind, _document())

@@ -2,7 +2,8 @@
 
 import threading
 import time
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, replace
 
 from shared.domain.errors import PomboError
 from shared.pipeline.sender_health import Senders
@@ -11,10 +12,13 @@ OUTAGES_SECONDS = 10.0
 
 
 class CachedOutages:
-    """How many providers and backends are down, cached for 10 s; None if the store cannot be read."""
+    """How many providers and backends are down, cached for 10 s; None if the store cannot be read. `of_tenants`: how
+    many of tenants' own backends are.
+    """
 
-    def __init__(self, senders: Senders) -> None:
+    def __init__(self, senders: Senders, of_tenants: Callable[[], int] = lambda: 0) -> None:
         self._senders = senders
+        self._of_tenants = of_tenants
         self._lock = threading.Lock()
         self._known: dict[str, int | None] = {}
         self._read_at = 0.0
@@ -27,6 +31,7 @@ class CachedOutages:
 
     def _read(self) -> dict[str, int | None]:
         try:
-            return asdict(self._senders.outages())
+            found = self._senders.outages()
+            return asdict(replace(found, backend_down=found.backend_down + self._of_tenants()))
         except PomboError:
             return {"provider_down": None, "backend_down": None}

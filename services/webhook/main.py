@@ -28,6 +28,7 @@ from shared.domain.errors import (
     Forbidden,
     QueueUnavailable,
     RegistryUnavailable,
+    RegistryUnreadable,
     SignatureInvalid,
     StoreUnavailable,
 )
@@ -138,8 +139,9 @@ async def _in_turn(incoming: Incoming, channel: IntakeChannel, service: Service,
     await service.admission.posts.take(deadline)
     try:
         await service.parts.accept(incoming, deadline)
-    except (StoreUnavailable, QueueUnavailable, RegistryUnavailable):
-        if not deadline.has_passed:  # else this POST was too much for its time, which says nothing of the others
+    except (StoreUnavailable, QueueUnavailable, RegistryUnavailable) as error:
+        # A POST that was too much for its time says nothing of the others, nor does one tenant's unreadable entry.
+        if not deadline.has_passed and not isinstance(error, RegistryUnreadable):
             service.admission.refuse_waiting()
         raise
     finally:

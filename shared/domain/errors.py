@@ -46,6 +46,13 @@ class RegistryUnavailable(PomboError):
     retryable = True
 
 
+class RegistryUnreadable(RegistryUnavailable):
+    """An entry of the registry cannot be read: a newer version of Pombo wrote it, or it was damaged."""
+
+    code = "registry_unreadable"
+    scope = "tenant"
+
+
 class SecretsUnavailable(PomboError):
     """The secrets cannot be read or written."""
 

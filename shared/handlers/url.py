@@ -43,6 +43,14 @@ _HINTS: Mapping[int, str] = {
     405: "it must take a POST",
 }
 
+_TENANTS_HINTS = {
+    **_HINTS,
+    401: "does it know the tenant's signing secret?",
+    403: "does it know the tenant's signing secret?",
+    404: "does the tenant's handler URL name the right path?",
+}
+"""A tenant's own backend is not in the environment."""
+
 _UNAVAILABLE: Mapping[int, bool] = {429: False, 503: False, 502: True, 504: True}
 """Statuses that mean that the backend is down, and whether it may still have taken the call: a proxy in front of it
 answers 502 and 504 if the backend broke off or was silent.
@@ -118,7 +126,7 @@ class Backend:
                     retry_after=retry_after(answer.headers),
                 )
             case status:
-                raise HandlerFault(f"The backend answered {status}{_hint(status)}.")
+                raise HandlerFault(f"The backend answered {status}{_hint(status, self._tenant)}.")
 
     def origin_of(self, error: BaseException) -> Origin:
         """The team's code is elsewhere, so only the error raised here is known."""
@@ -223,10 +231,11 @@ def _reason(answer: HttpResponse) -> str:
     return reason if isinstance(reason, str) and reason.strip() else "the backend answered 410"
 
 
-def _hint(status: int) -> str:
+def _hint(status: int, tenant: str) -> str:
     if 300 <= status < 400:
         return ", a redirect, which is not followed"
-    return f" ({_HINTS[status]})" if status in _HINTS else ""
+    hints = _TENANTS_HINTS if tenant else _HINTS
+    return f" ({hints[status]})" if status in hints else ""
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

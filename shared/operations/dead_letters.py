@@ -13,7 +13,7 @@ from shared import logs
 from shared.domain.dead_letters import DeadLetter, DeadLetterFilter, dead_letter
 from shared.domain.delivery.answers import Ensure, NotAllowed, Step
 from shared.domain.delivery.operator import discard, replay
-from shared.domain.errors import PomboError, UnknownState
+from shared.domain.errors import PomboError, RegistryUnreadable, UnknownState
 from shared.domain.limits import Limits
 from shared.domain.listings import Listing, is_untried
 from shared.domain.record import Delivery
@@ -27,6 +27,9 @@ PATIENCE_SECONDS = 3.0
 """How long a call to a store or a queue that is down is retried: the write may have been made."""
 
 PAUSE_SECONDS = 0.25
+
+UNREADABLE = (UnknownState, RegistryUnreadable)
+"""Retryable, but not within seconds."""
 
 T = TypeVar("T")
 
@@ -119,8 +122,13 @@ class Replay:
         return Decision(Done.REPLAYED if isinstance(step.next, Ensure) else Done.DONE)
 
     def ensure(self, record: Delivery) -> None:
-        """Ensure a replayed record's task, idempotently. Raises QueueUnavailable and RegistryUnavailable."""
-        _patiently(self.clock, lambda: self.queue.ensure(*own_task(record, pair_of(record, self.tenants))))
+        """Ensure a replayed record's task, idempotently. If its tenant's entry cannot be read, the sweep makes the task
+        once it can: the replay of other tenants' letters goes on. Raises QueueUnavailable and RegistryUnavailable.
+        """
+        try:
+            _patiently(self.clock, lambda: self.queue.ensure(*own_task(record, pair_of(record, self.tenants))))
+        except RegistryUnreadable as error:
+            logs.event("unexpected_error", severity="WARNING", delivery=record.key, reason=error.code, stage="replay")
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +174,7 @@ def _patiently(clock: Clock, call: Callable[[], T]) -> T:
         try:
             return call()
         except PomboError as error:
-            if not error.retryable or isinstance(error, UnknownState) or clock.monotonic() > until:
+            if not error.retryable or isinstance(error, UNREADABLE) or clock.monotonic() > until:
                 raise
             clock.sleep(PAUSE_SECONDS)
 

@@ -18,11 +18,12 @@ from shared.domain.tenants import DEFAULT_TENANT, QueueUse, Tenant, TenantState
 from shared.operations.dead_letters import pages
 from shared.pipeline.clock import Clock
 from shared.pipeline.ports import Store
-from shared.pipeline.registry import Entry, EntryKind, EntryWrite, Registry
+from shared.pipeline.registry import Entry, EntryKind, EntryName, EntryWrite, Registry
 from shared.tenants.entries import (
     QUEUE_USE,
     READERS,
     deletion,
+    is_removed,
     read_key,
     read_queue_use,
     read_tenant,
@@ -256,12 +257,27 @@ def beginning_with(registry: Registry, kind: EntryKind, id: str) -> Entry | None
 
 
 def values_of(registry: Registry, kind: EntryKind, tenant: str | None) -> Iterator[Any]:
-    """What is in them; None for one that only a newer version can read. Raises StoreUnavailable."""
+    """What is in them; None for one that cannot be read. Raises StoreUnavailable."""
     for entry in entries_of(registry, kind, tenant):
         try:
             yield READERS[kind](entry)
         except UnknownState:
             yield None
+
+
+def unreadable(registry: Registry) -> Iterator[EntryName]:
+    """The entries of tenants, senders and accounts that cannot be read. Raises StoreUnavailable."""
+    for kind in (EntryKind.TENANT, EntryKind.SENDER, EntryKind.ACCOUNT):
+        for entry in entries_of(registry, kind, None):
+            try:
+                READERS[kind](entry)
+            except UnknownState:
+                yield entry.name
+
+
+def being_removed(registry: Registry) -> Iterator[str]:
+    """The ids of the senders that were taken from their tenants and are not deleted yet. Raises StoreUnavailable."""
+    return (entry.name.id for entry in entries_of(registry, EntryKind.SENDER, None) if is_removed(entry))
 
 
 def tenant_entry(registry: Registry, id: str) -> Entry:

@@ -17,17 +17,25 @@ from shared.operations.registry import Decided, Invalid, NotFound, Taken, beginn
 from shared.pipeline.clock import Clock
 from shared.pipeline.ports import Store
 from shared.pipeline.registry import Entry, EntryKind, EntryWrite, Registry
+from shared.tenants.cache import FRESH_SECONDS
 from shared.tenants.entries import (
     Account,
     account_name,
     deletion,
+    is_removed,
     read_account,
     read_sender,
+    removal,
     sender_name,
     unchanged,
     write_account,
     write_sender,
 )
+
+RELEASE_SECONDS = FRESH_SECONDS + 1
+"""How long a removed number is nobody's before another tenant can add it: longer than any process keeps an answer of
+the registry. So what comes for the new owner never counts as the former one's.
+"""
 
 NO_SUCH_NUMBER = "The provider knows no such number for this account."
 """What a tenant is told of a number or an account that another one has: the same as of one that does not exist."""
@@ -63,6 +71,11 @@ def check_free(registry: Registry, environment: Sequence[Sender], sender: Sender
         raise Taken("This number is the environment's: it belongs to tenant default.")
     tenant = tenant_entry(registry, sender.tenant)
     found, holder = registry.entries([sender_name(sender.id), account_name(sender.provider, sender.account)])
+    if found is not None and is_removed(found):
+        raise Taken(
+            f"This number is being removed from tenant {found.tenant}: try again in some seconds. If its removal was "
+            "interrupted, run pombo senders remove again."
+        )
     if found is not None:
         raise Taken(
             f"This number belongs to tenant {found.tenant} already, as sender {sender.id[:8]}: pombo senders reconnect "
@@ -98,7 +111,7 @@ def set_sender(registry: Registry, clock: Clock, id: str, change: Callable[[Send
 
     def decide() -> Decided[Sender]:
         found = registry.entries([sender_name(id)])[0]
-        if found is None:
+        if found is None or is_removed(found):
             raise NotFound("There is no such sender.")
         before = read_sender(found)
         asked = change(before)
@@ -109,31 +122,39 @@ def set_sender(registry: Registry, clock: Clock, id: str, change: Callable[[Send
 
 
 def remove_sender(registry: Registry, store: Store, clock: Clock, id: str) -> Sender:
-    """Delete a sender, and what past answers said about it: the number is free for any tenant. Messages of it that wait
-    are not sent. `id` is `Sender.id`. Raises NotFound, UnknownState and StoreUnavailable.
+    """Delete a sender, and what past answers said about it. Messages of it that wait are not sent. The number is its
+    tenant's no more at once, and free for any tenant RELEASE_SECONDS later, when this returns. If it is interrupted, it
+    can be repeated. `id` is `Sender.id`. Raises NotFound, UnknownState and StoreUnavailable.
     """
+    at = clock.now()
 
-    def decide() -> Decided[Sender]:
+    def take() -> Decided[Sender]:
         found = registry.entries([sender_name(id)])[0]
         if found is None:
             raise NotFound("There is no such sender.")
         sender = read_sender(found)
-        return [deletion(found), *_without(registry, sender)], sender
+        return [removal(unchanged(found), at), *_without(registry, sender, at)], sender
 
-    sender = commit(registry, clock, decide)
+    def delete() -> Decided[None]:
+        found = registry.entries([sender_name(id), account_name(sender.provider, sender.account)])
+        return [deletion(entry) for entry in found if entry and is_removed(entry, at)], None
+
+    sender = commit(registry, clock, take)
+    clock.sleep(RELEASE_SECONDS)
     for marks in (sender.id, pace_id(sender.provider, sender.provider_id)):
         store.change_marks(marks, _nothing_known)
+    commit(registry, clock, delete)
     return sender
 
 
-def _without(registry: Registry, sender: Sender) -> list[EntryWrite]:
-    """The write of the account that no longer holds the sender; an account without senders belongs to nobody."""
+def _without(registry: Registry, sender: Sender, at: datetime) -> list[EntryWrite]:
+    """The write of the account that no longer holds the sender; an account without senders is removed too."""
     holder = registry.entries([account_name(sender.provider, sender.account)])[0]
     if holder is None or holder.tenant != sender.tenant:
         return []
     account = read_account(holder)
-    left = tuple(id for id in account.senders if id != sender.id)
-    return [write_account(replace(account, senders=left), holder)] if left else [deletion(holder)]
+    write = write_account(replace(account, senders=tuple(id for id in account.senders if id != sender.id)), holder)
+    return [removal(write, at) if account.senders in ((), (sender.id,)) else write]
 
 
 def _nothing_known(marks: Marks) -> Marks:

@@ -127,8 +127,10 @@ class Accept:
         about: dict[str, Mapping[str, Any]] = {}
         await in_turns(lambda one: self._log(*one, about), zip(arrivals, marks, strict=True))
         self._log_repeats(repeats, arrivals, marks)
-        faults = _of_registry(marks)
-        faults += faults_in(mark for mark in marks if mark not in faults)
+        # Outages of the registry are outages for their events alone: one tenant's unreadable entry delays no other
+        # tenant's messages.
+        faults: list[Exception] = [mark for mark in marks if isinstance(mark, RegistryUnavailable)]
+        faults += faults_in(mark for mark in marks if not isinstance(mark, RegistryUnavailable))
         reports = [event for event in events if isinstance(event, ReceiptReceived)]
         if reports:
             faults += await receipts.note_all(reports, self.store, deadline)
@@ -148,14 +150,14 @@ class Accept:
         if not found:
             return
         owners = await self.tenants.owners_of([Addressee(provider, sender) for provider, sender in found], deadline)
-        for fault in faults_in(owners):
-            raise fault
         for ((provider, sender), block), owner in zip(found.items(), owners, strict=True):
-            if owner is None:
+            if not isinstance(owner, Tenant):
                 continue
             if deadline.left() <= FAILURE_SECONDS:
                 raise StoreUnavailable("The store is too slow.")
             await self.store.note_receipt_block(sender_id(provider, sender), block)
+        for fault in faults_in(owners):
+            raise fault
 
     async def _enqueue(
         self, marks: Sequence[New | SeenUnqueued], about: Mapping[str, Mapping[str, Any]], deadline: Deadline
@@ -236,13 +238,6 @@ class Accept:
         if record.state is State.DEAD:
             log_dead(record, self.channels)
         return about
-
-
-def _of_registry(marks: Sequence[Mark | Exception]) -> list[Exception]:
-    """The outages of the registry, which are outages for their events alone: one tenant's unreadable entry delays no
-    other tenant's messages.
-    """
-    return [mark for mark in marks if isinstance(mark, RegistryUnavailable)]
 
 
 def _read(channel: IntakeChannel, incoming: Incoming) -> Parsed:

@@ -4,7 +4,7 @@ import threading
 
 from shared.domain import marks
 from shared.domain.errors import StoreUnavailable
-from shared.domain.guards import Elect, Go, Guard, Wait, inbound_guard
+from shared.domain.guards import Elect, Go, Guard, Wait, inbound_guard, is_down
 from shared.domain.limits import Limits
 from shared.domain.marks import BackendAnswered, BackendFailed, Marks
 from shared.domain.record import Delivery
@@ -39,6 +39,11 @@ class BackendMarks:
             if age is not None and age < self._limits.marks_age.total_seconds():
                 return self._kept
         return self._keep(self._store.marks(self._id))
+
+    def counts_as_down(self) -> bool:
+        """Whether the backend is down by what this process read last. Reads nothing."""
+        with self._lock:
+            return is_down(self._kept, self._limits, self._clock.now())
 
     def guard(self, seen: Marks, record: Delivery) -> Guard:
         """Whether the backend may be asked about this event."""

@@ -7,7 +7,7 @@ from datetime import datetime
 from shared import logs
 from shared.domain.delivery.answers import Answer, Ensure, EnsureReplies, Hop, Step, TaskResult
 from shared.domain.drains import DrainTask
-from shared.domain.errors import QueueUnavailable, RegistryUnavailable
+from shared.domain.errors import QueueUnavailable, RegistryUnavailable, RegistryUnreadable
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, State, Task
 from shared.domain.tasks import next_hop, own_task, reply_task
@@ -48,7 +48,8 @@ class TaskDispatch:
                     pass
         except (QueueUnavailable, RegistryUnavailable) as error:
             logs.event("unexpected_error", severity="WARNING", delivery=task.key, reason=error.code, stage="enqueue")
-            return Answer(TaskResult.NACK, step.answer.state)
+            is_tenants = isinstance(error, RegistryUnreadable)  # and no outage, which slows down a whole queue
+            return Answer(TaskResult.CONFLICT if is_tenants else TaskResult.NACK, step.answer.state)
         return step.answer
 
     def ensure(self, record: Delivery) -> None:

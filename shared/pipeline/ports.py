@@ -157,7 +157,7 @@ class Tenants(Protocol):
         ...
 
     def are_several(self) -> bool:
-        """Whether more than one tenant is active. This answer is a minute old at most."""
+        """Whether there is more than one tenant, also a suspended one. This answer is a minute old at most."""
         ...
 
 

@@ -234,7 +234,7 @@ class ProcessInbound:
             )
 
     def _log_end(self, record: Delivery, verdict: HandlerVerdict, step: Step, answer: Answer, began: float) -> None:
-        is_late = answer.result is TaskResult.CONFLICT
+        is_late = step.answer.result is TaskResult.CONFLICT
         name = "lease_lost" if is_late else "inbound_processing_finished"
         failure: log_fields.Fields = {}
         if isinstance(verdict, HandlerFailed | BackendDown) and step.write:

@@ -32,7 +32,8 @@ class EntryName(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Entry:
     """An entry as read. `tenant` is its owner, "" for none; listings filter by it. `fields` is what JSON can hold.
-    `version` is the store's; a write that names it is refused if another write came between.
+    `version` is the store's; a write that names it is refused if another write came between. An entry that was damaged
+    has no fields: it cannot be read, and hides no other.
     """
 
     name: EntryName

@@ -8,7 +8,7 @@ from enum import Enum, auto
 from shared import logs
 from shared.domain.delivery.answers import Ensure
 from shared.domain.delivery.sweep import sweep as sweep_record
-from shared.domain.errors import QueueUnavailable, RegistryUnavailable, UnknownState
+from shared.domain.errors import QueueUnavailable, RegistryUnavailable, RegistryUnreadable, UnknownState
 from shared.domain.limits import Limits
 from shared.domain.record import State
 from shared.pipeline.clock import Clock
@@ -36,7 +36,7 @@ class SweepOutcome(Enum):
     ENQUEUED = auto()  # it has another task
     HELD = auto()  # an attempt is working on it: it is checked again later
     MISSED = auto()  # its task could not be made: it is overdue again after its doubled wait
-    PASSED = auto()  # there was nothing left to do, or only a newer version can read it
+    PASSED = auto()  # there was nothing left to do, or it or its tenant's entry cannot be read
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,10 @@ class Sweep:
             logs.event("state_unknown", severity="WARNING", delivery=key)
             return SweepOutcome.PASSED
         if isinstance(step.next, Ensure):
-            self.dispatch.ensure(step.next.record)
+            try:
+                self.dispatch.ensure(step.next.record)
+            except RegistryUnreadable:  # of one tenant: the others' records have their turn
+                return SweepOutcome.PASSED
             return SweepOutcome.ENQUEUED
         return SweepOutcome.PASSED if step.write is None else SweepOutcome.HELD
 

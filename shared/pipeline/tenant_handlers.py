@@ -29,7 +29,7 @@ class TenantCode:
 
 
 class Handlers(Protocol):
-    """Which code answers whose customers. Both methods raise RegistryUnavailable and SecretsUnavailable."""
+    """Which code answers whose customers. `handles` and `of` raise RegistryUnavailable and SecretsUnavailable."""
 
     def handles(self, tenant: str, kind: str) -> bool:
         """Whether the tenant's handler is called for this kind of message. Reads no secret."""
@@ -37,6 +37,10 @@ class Handlers(Protocol):
 
     def of(self, tenant: str) -> TenantCode:
         """The tenant's handler."""
+        ...
+
+    def own_backends_down(self) -> int:
+        """How many tenants' own backends count as down, of those that this process called lately. Reads nothing."""
         ...
 
 
@@ -91,6 +95,11 @@ class TenantHandlers:
             raise SecretsUnavailable("The secret of the tenant's handler does not exist, or has no enabled version.")
         with self._lock:
             return self._current(tenant, own, secret)
+
+    def own_backends_down(self) -> int:
+        with self._lock:
+            kept = [*self._kept.values()]
+        return sum(one.code.marks.counts_as_down() for one in kept)
 
     def _own(self, tenant: str) -> TenantHandler | None:
         """The tenant's own handler, if it has one. A removed tenant's events go to nobody: they wait until they are

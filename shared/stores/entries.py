@@ -33,19 +33,27 @@ class StoredEntry:
 
 
 def entry_of(stored: StoredEntry) -> Entry:
-    """The entry. Raises UnknownState."""
-    plain = from_json(stored.fields)
-    if not isinstance(plain, dict) or not isinstance(stored.tenant, str):
-        raise UnknownState
+    """The entry. One that was damaged has no fields, so that nothing can be read from it, and it hides no other."""
     try:
-        return Entry(stored.name, stored.tenant, plain, int(stored.version))
-    except (TypeError, ValueError) as error:
-        raise UnknownState from error
+        plain = from_json(stored.fields)
+    except UnknownState:
+        plain = None
+    is_whole = isinstance(plain, dict) and isinstance(stored.tenant, str)
+    tenant = stored.tenant if isinstance(stored.tenant, str) else ""
+    return Entry(stored.name, tenant, plain if is_whole else {}, _version(stored.version))
 
 
 def entries_of(stored: Sequence[StoredEntry | None]) -> list[Entry | None]:
-    """Each entry, in order. Raises UnknownState."""
+    """Each entry, in order."""
     return [None if each is None else entry_of(each) for each in stored]
+
+
+def _version(stored: Any) -> int:
+    """The version; 0, which no entry has, if it was damaged: the entry can be changed by no commit."""
+    try:
+        return int(stored)
+    except (TypeError, ValueError):
+        return 0
 
 
 def encoded(writes: Sequence[EntryWrite]) -> Sequence[str | None]:

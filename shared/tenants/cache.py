@@ -4,9 +4,10 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from shared import logs
 from shared.domain.errors import UnknownState
 from shared.pipeline.registry import Entry, EntryName
-from shared.tenants.entries import READERS
+from shared.tenants.entries import READERS, is_removed
 
 FRESH_SECONDS = 5.0
 """How old an answer of the registry may be: a suspended tenant, a moved number and a changed handler count after it."""
@@ -40,11 +41,17 @@ class RegistryCache:
             kept = {name: self._kept[name] for name in names if name in self._kept}
         return {name: value for name, (asked, value) in kept.items() if asked > since}
 
+    def forget(self, names: Iterable[EntryName]) -> None:
+        """Drop what is kept of these: the next look is at the store itself."""
+        with self._lock:
+            for name in names:
+                self._kept.pop(name, None)
+
     def keep(
         self, names: Sequence[EntryName], entries: Sequence[Entry | None], asked: float
     ) -> Mapping[EntryName, Value | UnknownState | None]:
         """The values in entries that were asked for at `asked`; None for one that does not exist. Keeps those that
-        exist and can be read.
+        exist and can be read; of another one a line in the log says which it is.
         """
         found = {name: _value(entry) for name, entry in zip(names, entries, strict=True)}
         for name, value in found.items():
@@ -64,9 +71,10 @@ class RegistryCache:
 
 
 def _value(entry: Entry | None) -> Value | UnknownState | None:
-    if entry is None:
+    if entry is None or is_removed(entry):
         return None
     try:
         return READERS[entry.name.kind](entry)
     except UnknownState as error:
+        logs.event("state_unknown", severity="WARNING", reason="registry", entry="/".join(entry.name))
         return error

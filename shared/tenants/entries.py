@@ -1,16 +1,16 @@
 """Entries: tenants, senders, keys and accounts as the registry's entries hold them, and back.
 
 A field that only a newer version knows is ignored on reading and kept on writing. What cannot be read raises
-UnknownState: it is never taken for something else.
+UnknownState: it is never taken for something else. What a store found damaged has no fields, and so cannot be read.
 """
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, TypeVar
 
-from shared.domain.errors import UnknownState
+from shared.domain.errors import RegistryUnreadable, UnknownState
 from shared.domain.identity import account_id, sender_id
 from shared.domain.limits import DoubtPolicy
 from shared.domain.tenants import ApiKey, Order, Pace, QueueUse, Scope, Sender, Tenant, TenantHandler, TenantState
@@ -92,7 +92,12 @@ def write_sender(sender: Sender, found: Entry | None) -> EntryWrite:
 
 
 def write_account(account: Account, found: Entry | None) -> EntryWrite:
-    fields = {"provider": account.provider, "account": account.id, "senders": list(account.senders)}
+    fields = {
+        "provider": account.provider,
+        "account": account.id,
+        "senders": list(account.senders),
+        "removed_at": None,
+    }
     return _write(account_name(account.provider, account.id), account.tenant, fields, found)
 
 
@@ -115,8 +120,24 @@ def write_queue_use(use: QueueUse, found: Entry | None) -> EntryWrite:
 
 
 def unchanged(found: Entry) -> EntryWrite:
-    """A write that changes nothing but the version: a commit with it is refused if another write came between."""
+    """A write that changes nothing but the version: a commit with it is refused if another write came between. Raises
+    UnknownState for an entry that cannot be read: of a damaged one this would write less than there is.
+    """
+    READERS[found.name.kind](found)
     return EntryWrite(found.name, found.tenant, found.fields, found.version)
+
+
+def removal(write: EntryWrite, at: datetime) -> EntryWrite:
+    """This write of a sender or an account, which also takes it from its tenant. To the services it does not exist from
+    then on, and as long as it is not deleted no other tenant can have it.
+    """
+    return replace(write, fields={**(write.fields or {}), "removed_at": _stamp(at)})
+
+
+def is_removed(entry: Entry, at: datetime | None = None) -> bool:
+    """Whether it was taken from its tenant (at this time, if one is given), and is not deleted yet."""
+    removed_at = entry.fields.get("removed_at")
+    return removed_at is not None and (at is None or removed_at == _stamp(at))
 
 
 def deletion(found: Entry) -> EntryWrite:
@@ -163,7 +184,7 @@ def read_sender(entry: Entry) -> Sender:
     def read(fields: Fields) -> Sender:
         pace = fields.get("pace")
         return Sender(
-            tenant=entry.tenant,
+            tenant=_owner(entry),
             provider=_text(fields["provider"]),
             provider_id=_text(fields["provider_id"]),
             account=_text(fields.get("account", "")),
@@ -174,7 +195,8 @@ def read_sender(entry: Entry) -> Sender:
             created_at=_moment(fields.get("created_at")),
         )
 
-    return _read(entry, read)
+    found = _read(entry, read)
+    return _named(found, sender_name(found.id), entry)
 
 
 def read_account(entry: Entry) -> Account:
@@ -183,9 +205,10 @@ def read_account(entry: Entry) -> Account:
         if not isinstance(senders, list):
             raise TypeError(senders)
         ids = tuple(_text(id) for id in senders)
-        return Account(_text(fields["provider"]), _text(fields["account"]), entry.tenant, ids)
+        return Account(_text(fields["provider"]), _text(fields["account"]), _owner(entry), ids)
 
-    return _read(entry, read)
+    found = _read(entry, read)
+    return _named(found, account_name(found.provider, found.id), entry)
 
 
 def read_key(entry: Entry) -> ApiKey:
@@ -231,7 +254,22 @@ def _read(entry: Entry, read: Callable[[Fields], T]) -> T:
     try:
         return read(entry.fields)
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise UnknownState("A newer version of Pombo wrote an entry of the registry.") from error
+        raise UnknownState(RegistryUnreadable().sentence) from error
+
+
+def _named(found: T, name: EntryName, entry: Entry) -> T:
+    """What was found. Raises UnknownState if it belongs under another name: the number that an entry was looked up by
+    is the one that is sent from.
+    """
+    if name != entry.name:
+        raise UnknownState(RegistryUnreadable().sentence)
+    return found
+
+
+def _owner(entry: Entry) -> str:
+    if not entry.tenant:
+        raise ValueError("It belongs to nobody.")
+    return entry.tenant
 
 
 def _text(value: Any) -> str:

@@ -6,8 +6,7 @@ of an account is looked up there first: the environment names no account, and ow
 
 from collections.abc import Callable, Iterable, Sequence
 
-from shared import logs
-from shared.domain.errors import RegistryUnavailable, StoreUnavailable, UnknownState
+from shared.domain.errors import RegistryUnavailable, RegistryUnreadable, StoreUnavailable, UnknownState
 from shared.domain.identity import sender_id
 from shared.domain.tenants import QueueUse, Sender, Tenant
 from shared.pipeline.intake import Addressee
@@ -40,8 +39,16 @@ class RegisteredTenants:
         ours = self._environment.owner_of(addressee)
         if ours and not addressee.is_account:
             return ours
-        owned: Sender | Account | None = self._one(owned_name(addressee))
-        return self.tenant(owned.tenant) if owned else ours
+        name = owned_name(addressee)
+        owned, owner = self._owned(name)
+        if owned and not owner:  # known from the cache, perhaps, and another tenant's by now
+            self._cache.forget([name])
+            owned, owner = self._owned(name)
+        return owner if owned else ours
+
+    def _owned(self, name: EntryName) -> tuple[Sender | Account | None, Tenant | None]:
+        owned: Sender | Account | None = self._one(name)
+        return owned, self.tenant(owned.tenant) if owned else None
 
     def tenant(self, id: str) -> Tenant | None:
         found: Tenant | None = self._environment.tenant(id) or self._one(tenant_name(id))
@@ -53,14 +60,9 @@ class RegisteredTenants:
         return found
 
     def senders_with(self, ids: Sequence[str]) -> Sequence[Sender]:
-        """One read for all. A sender that only a newer version can read is left out, with a line in the log: it must
-        not keep the sweep from the others.
-        """
+        """One read for all. A sender that cannot be read is left out: it must not keep the sweep from the others."""
         ours = {sender.id: sender for sender in self._environment.senders_with(ids)}
         found = self._look(sender_name(id) for id in ids if id not in ours)
-        for value in found.values():
-            if isinstance(value, UnknownState):
-                logs.event("state_unknown", severity="WARNING", reason="registry")
         both = (ours.get(id) or found.get(sender_name(id)) for id in dict.fromkeys(ids))
         return [sender for sender in both if isinstance(sender, Sender)]
 
@@ -76,28 +78,31 @@ class RegisteredTenants:
         return self._environment.senders_of_environment()
 
     def are_several(self) -> bool:
-        """Tenant `default` is one, so any active tenant of the registry makes them several. The answer is a minute old
-        at most: it is asked for with each message, also of a deployment that has no registry, and only shares threads.
+        """Tenant `default` is one, so any tenant of the registry makes them several: also a suspended one, whose
+        customers are still answered. The answer is a minute old at most: it is asked for with each message, also of a
+        deployment that has no registry, and only shares threads. If the counts cannot be read, they share them.
         """
         use: QueueUse | None = self._cache.fresh([QUEUE_USE], SEVERAL_SECONDS).get(QUEUE_USE)
         if use is None:
             asked = self._cache.begin()
             use = self._use()
             self._cache.put(QUEUE_USE, use, asked)
-        return use.active > 0
+        return bool(use.active or sum(use.tenants.values()))
 
     def _use(self) -> QueueUse:
         """Read now: what the cache has is too old. Raises RegistryUnavailable."""
         try:
             return read_queue_use(self._registry.entries([QUEUE_USE])[0])
-        except (StoreUnavailable, UnknownState) as error:
+        except StoreUnavailable as error:
             raise RegistryUnavailable from error
+        except UnknownState:
+            return QueueUse(active=1)
 
     def _one(self, name: EntryName) -> Value | None:
-        """Raises RegistryUnavailable, also if only a newer version can read it."""
+        """Raises RegistryUnavailable; RegistryUnreadable if the entry is there, but cannot be read."""
         found = self._look([name])[name]
         if isinstance(found, UnknownState):
-            raise RegistryUnavailable("A newer version of Pombo wrote an entry of the registry.") from found
+            raise RegistryUnreadable from found
         return found
 
     def _look(self, names: Iterable[EntryName]) -> dict[EntryName, Value | UnknownState | None]:
@@ -110,6 +115,6 @@ class RegisteredTenants:
         asked = self._cache.begin()
         try:
             entries = self._registry.entries(missing)
-        except (StoreUnavailable, UnknownState) as error:
+        except StoreUnavailable as error:
             raise RegistryUnavailable from error
         return {**known, **self._cache.keep(missing, entries, asked)}

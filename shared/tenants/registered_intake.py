@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from shared.domain.deadline import Deadline
-from shared.domain.errors import RegistryUnavailable, StoreUnavailable, UnknownState
+from shared.domain.errors import RegistryUnavailable, RegistryUnreadable, StoreUnavailable, UnknownState
 from shared.domain.tenants import Tenant
 from shared.pipeline.intake import Addressee
 from shared.pipeline.registry import EntryName, IntakeRegistry
@@ -37,19 +37,29 @@ class RegisteredIntakeTenants:
     ) -> Mapping[Addressee, Tenant | Exception | None]:
         """The owners by the registry, and `ours` of those that it does not know."""
         names = {one: owned_name(one) for one in strange}
-        owned = await self._look(names.values(), deadline)
-        ids = {value.tenant for value in owned.values() if value is not None and not isinstance(value, Exception)}
+        owners = await self._owned(names.values(), deadline)
+        gone = [name for name, owner in owners.items() if owner is None]
+        if gone:  # known from the cache, perhaps, and another tenant's by now
+            self._cache.forget(gone)
+            again = await self._owned(gone, deadline)
+            owners = {**{name: owner for name, owner in owners.items() if owner is not None}, **again}
+        return {**ours, **{one: owners[name] for one, name in names.items() if name in owners}}
+
+    async def _owned(
+        self, names: Iterable[EntryName], deadline: Deadline
+    ) -> dict[EntryName, Tenant | Exception | None]:
+        """The owner of each that has an entry; None if that tenant does not exist."""
+        found = {name: value for name, value in (await self._look(names, deadline)).items() if value is not None}
+        ids = {value.tenant for value in found.values() if not isinstance(value, Exception)}
         tenants = await self._look(map(tenant_name, sorted(ids)), deadline)
-        owners: dict[Addressee, Tenant | Exception | None] = {**ours}
-        for one, name in names.items():
-            value = owned[name]
-            if value is not None:
-                owners[one] = value if isinstance(value, Exception) else tenants[tenant_name(value.tenant)]
-        return owners
+        return {
+            name: value if isinstance(value, Exception) else tenants[tenant_name(value.tenant)]
+            for name, value in found.items()
+        }
 
     async def _look(self, names: Iterable[EntryName], deadline: Deadline) -> dict[EntryName, Value | Exception | None]:
-        """The values, with one read for all that are not in the cache. RegistryUnavailable for each that cannot be
-        read.
+        """The values, with one read for all that are not in the cache. RegistryUnavailable for each if the registry
+        does not answer, RegistryUnreadable for one that cannot be read.
         """
         wanted = list(dict.fromkeys(names))
         known = self._cache.fresh(wanted)
@@ -59,17 +69,16 @@ class RegisteredIntakeTenants:
         asked = self._cache.begin()
         try:
             entries = await self._registry.entries(missing, deadline)
-        except (StoreUnavailable, UnknownState) as error:
-            return {**known, **{name: _unavailable(error) for name in missing}}
+        except StoreUnavailable as error:
+            return {**known, **dict.fromkeys(missing, _caused(RegistryUnavailable(), error))}
         found = self._cache.keep(missing, entries, asked)
         return {**known, **{name: _known(value) for name, value in found.items()}}
 
 
 def _known(value: Value | UnknownState | None) -> Value | Exception | None:
-    return _unavailable(value) if isinstance(value, UnknownState) else value
+    return _caused(RegistryUnreadable(), value) if isinstance(value, UnknownState) else value
 
 
-def _unavailable(cause: Exception) -> RegistryUnavailable:
-    error = RegistryUnavailable()
+def _caused(error: RegistryUnavailable, cause: Exception) -> RegistryUnavailable:
     error.__cause__ = cause
     return error

@@ -19,6 +19,7 @@ from shared.tenants.entries import QUEUE_USE, read_queue_use
 from shared.tenants.environment import EnvironmentTenants
 from shared.tenants.registered import RegisteredTenants
 from tests.support.backends import Backend
+from tests.support.parts import Clock
 from tests.support.together import together
 
 CLOCK = SystemClock()
@@ -57,7 +58,7 @@ def test_tenant_comes_sends_and_goes(store: Any, a_record: Callable[..., Deliver
     store.create(a_record(tenant="bakery", state=State.DEAD, reason="attempts", finished_at=late))
     with pytest.raises(Refused, match="1 sender, 1 key, 1 open record and 1 dead letter"):
         registry.remove_tenant(store, store, CLOCK, "bakery")
-    senders.remove_sender(store, store, CLOCK, sender.id)
+    senders.remove_sender(store, store, Clock(), sender.id)
     assert (owner(store, "200"), owner(store, "300", is_account=True)) == (None, "default")
 
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shared.domain.deadline import Deadline
-from shared.domain.errors import StoreUnavailable, UnknownState
+from shared.domain.errors import StoreUnavailable
 from shared.pipeline.registry import Entry, EntryKind, EntryName, EntryWrite
 from shared.stores.entries import MOST_WRITES
 from tests.support import event_loop
@@ -123,16 +123,15 @@ def test_longest_id_is_stored(store):
 
 
 @pytest.mark.parametrize("text", ["{", "", "[]", "7", "null", '"a"'])
-def test_entry_that_is_no_json_object_is_an_unknown_state(backend, store, text):
-    b, _ = created(store, B), created(store, A)
+def test_damaged_entry_has_no_fields_and_hides_no_other(backend, store, text):
+    b, _ = created(store, B, "b", n=1), created(store, A, "a", n=1)
     backend.spoil(A, text)
-    with pytest.raises(UnknownState):
-        store.entries([B, A])
-    with pytest.raises(UnknownState):
-        store.entry_page(TENANT, None, None, 10)
-    with pytest.raises(UnknownState):
-        store.intake.entries([B, A], a_deadline())
-    assert list(store.entries([B])) == [b]
+    damaged = the(store)
+    assert damaged.fields == {}
+    assert list(store.entries([B, A])) == [b, damaged]
+    assert list(store.entry_page(TENANT, None, None, 10)) == [damaged, b]
+    assert list(store.intake.entries([B, A], a_deadline())) == [b, damaged]
+    assert store.commit_entries([deleting(damaged)]), "an operator can remove it"
 
 
 # ---- one write

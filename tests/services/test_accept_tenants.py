@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from shared.domain.errors import RegistryUnreadable
 from shared.domain.record import Delivery, State, Task
 from shared.domain.tenants import Sender, Tenant, TenantState
 from tests.support import parts
 from tests.support.fake_tenants import FakeTenants
-from tests.support.parts import STRANGER, WebhookParts, key_of, text
+from tests.support.parts import STRANGER, WebhookParts, key_of, receipt, text
 
 ACME = Sender("acme", "meta", "100000000000011", account="300000000000031")
 GLOBEX = Sender("globex", "meta", "100000000000012", account="300000000000032")
@@ -46,8 +47,11 @@ def one_post(*entries: tuple[str, str, Any]) -> bytes:
 
 
 def message_to(number: str, message_id: str) -> tuple[str, str, Any]:
-    value = {"messaging_product": "whatsapp", "metadata": {"phone_number_id": number}, "messages": [text(message_id)]}
-    return "300000000000003", "messages", value
+    return "300000000000003", "messages", value_to(number, messages=[text(message_id)])
+
+
+def value_to(number: str, **given: Any) -> dict[str, Any]:
+    return {"messaging_product": "whatsapp", "metadata": {"phone_number_id": number}, **given}
 
 
 def record_of(webhook: WebhookParts, message_id: str, number: str) -> Delivery:
@@ -73,6 +77,20 @@ def test_events_of_one_post_get_the_tenants_of_their_senders(webhook: WebhookPar
         ("", State.DROPPED),
     ]
     assert {task.key for task in tasks(webhook)} == {record.key for record in found[:3]}
+
+
+def test_unreadable_tenant_keeps_nothing_of_the_others_from_being_stored(webhook: WebhookParts) -> None:
+    """Neither an event nor the block that a receipt reports."""
+    failed = receipt("wamid.out", "failed", errors=[{"code": 131042}])
+    blocks = [("300000000000003", "messages", value_to(one.provider_id, statuses=[failed])) for one in (ACME, GLOBEX)]
+    messages = [message_to(ACME.provider_id, "wamid.1"), message_to(GLOBEX.provider_id, "wamid.2")]
+    webhook.parts.accept.tenants.unreadable.add("acme")
+    for posted in (messages, blocks):
+        with pytest.raises(RegistryUnreadable):
+            webhook.accept(parts.incoming(one_post(*posted)))
+    assert webhook.store.port.get(key_of("wamid.1", ACME.provider_id)) is None
+    assert [task.key for task in tasks(webhook)] == [key_of("wamid.2", GLOBEX.provider_id)]
+    assert [id for id, _ in webhook.store.asked("note_receipt_block")] == [GLOBEX.id]
 
 
 def test_one_message_id_at_two_tenants_is_two_events(webhook: WebhookParts) -> None:

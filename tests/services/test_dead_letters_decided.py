@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shared.domain.dead_letters import DISCARDED_BECAUSE, DeadLetterFilter
-from shared.domain.errors import QueueUnavailable, StoreUnavailable
+from shared.domain.errors import QueueUnavailable, RegistryUnreadable, StoreUnavailable
 from shared.domain.identity import Echo
 from shared.domain.record import Delivery, ReceiptKind, State, Task
 from shared.domain.tenants import Tenant
@@ -269,9 +269,13 @@ def test_an_event_of_an_unknown_sender_is_found_by_its_name_alone(desk: Desk) ->
 
 
 class Registry(EnvironmentTenants):
-    """Every tenant has the pair of queues 7."""
+    """Every tenant has the pair of queues 7, unless its entry cannot be read."""
+
+    unreadable = ""
 
     def tenant(self, id: str) -> Tenant | None:
+        if id == self.unreadable:
+            raise RegistryUnreadable
         return Tenant(id, queue=7)
 
 
@@ -279,4 +283,18 @@ def test_a_replayed_letter_goes_to_the_pair_of_its_tenant(desk: Desk) -> None:
     letter = desk.put(a_reply(1, **ended(State.DEAD, reason="attempts")))
     again = Replay(desk.store, desk.queue, Registry(()), LIMITS, desk.clock)
     assert again(letter.key).done is Done.REPLAYED
+    assert [task for task, _ in desk.queue.asked("ensure")] == [Task.of(desk.get(letter), 7)]
+
+
+def test_letter_of_a_tenant_that_cannot_be_read_stops_no_other_replay(desk: Desk) -> None:
+    """Neither now nor in a later run, which begins with what has no task yet."""
+    broken = desk.put(a_reply(1, tenant="broken", **ended(State.DEAD, reason="attempts")))
+    letter = desk.put(a_reply(2, **ended(State.DEAD, reason="attempts")))
+    registry = Registry(())
+    registry.unreadable = "broken"
+    again = Replay(desk.store, desk.queue, registry, LIMITS, desk.clock)
+    began = desk.clock.monotonic()
+    assert [again(one.key).done for one in (broken, letter)] == [Done.REPLAYED] * 2
+    again.ensure(desk.get(broken))
+    assert desk.clock.monotonic() == began, "it is not tried again and again"
     assert [task for task, _ in desk.queue.asked("ensure")] == [Task.of(desk.get(letter), 7)]

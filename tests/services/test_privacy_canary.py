@@ -1,7 +1,9 @@
 """The canary: a customer and secrets that are easily recognised go through every path there is, and nothing that
-anybody but the customer and the handler can see may hold them: no log line, no task, no error answer.
+anybody but the customer and the handler can see may hold them: no log line, no task, no error answer. A second business
+has secrets of its own, which go the same ways.
 """
 
+import base64
 import json
 import os
 import signal
@@ -16,15 +18,23 @@ from typing import Any
 import httpx
 import pytest
 
+from cli.doctor.command import as_text, examine
+from cli.running import Described
 from local.services import SERVICES
 from services.internal.main import create_app
 from services.webhook.__main__ import make_app
 from shared import config
 from shared.bootstrap.backends import build_store
-from shared.domain.identity import Echo
+from shared.domain.identity import Echo, credential_fingerprint
 from shared.domain.record import Delivery, Kind, State, Task
 from shared.domain.tasks import task_body
+from shared.domain.tenants import Sender, Tenant, TenantHandler
+from shared.operations import registry, senders
 from shared.pipeline.channels import Channels
+from shared.pipeline.clock import SystemClock
+from shared.pipeline.registry import EntryWrite
+from shared.secrets.file_secrets import FILE, FileSecrets
+from shared.tenants.entries import sender_name
 from tests.support import parts
 from tests.support.asgi_client import AsgiClient
 from tests.support.parts import SENDER, STRANGER, a_reply, an_event, changes, key_of, receipt, signed
@@ -41,6 +51,11 @@ CANARIES: Mapping[str, str] = {
     "verify token": "verify-token-k4n4r1",
     "access token": "access-token-k4n4r1",
     "internal token": "internal-token-k4n4r1",
+    "tenant's token": "tenants-token-k4n4r1",
+    "tenant's handler secret": "whsec_" + base64.b64encode(b"handler-secret-k4n4r1-24-bytes").decode(),
+    "tenant's number": "15557770999",
+    "tenant's account": "300000000077099",
+    "API key": "pombo_k4n4r1k4n4r1k4n4_api-key-k4n4r1",
 }
 NAME, TEXT, WAMID = "Canaria Vogelsang", "a c4n4ry text", "wamid.C4N4RY"
 SECRETS = {
@@ -49,7 +64,7 @@ SECRETS = {
     "WHATSAPP_ACCESS_TOKEN": CANARIES["access token"],
     "INTERNAL_TASK_TOKEN": CANARIES["internal token"],
 }
-EVERYTHING = f"{PHONE} {USER_ID} {NAME} {TEXT} {WAMID} {' '.join(SECRETS.values())}"
+EVERYTHING = f"{PHONE} {USER_ID} {NAME} {TEXT} {WAMID} {' '.join(CANARIES.values())}"
 
 TEAM = f"""
 import asyncio, logging, threading, warnings
@@ -160,10 +175,28 @@ LAST_ANSWERS: Mapping[str, tuple[int, Any]] = {
     "gets a refused credential": (401, {"error": {**QUOTING, "code": 190}}),
 }
 """After each of these nothing is sent for a while."""
+TENANTS_ANSWER = {"gets its token refused": (401, {"error": {**QUOTING, "code": 190}})}
+
+BAKERY, FLORIST, BUTCHER, DAMAGED = "100000000000071", "100000000000072", "100000000000073", "100000000000074"
+"""Numbers: of a tenant with its own backend, of one whose backend has no usable secret, of one whose token cannot be
+read, and one whose entry cannot be read.
+"""
+TENANT_OF = {SENDER: "default", BAKERY: "bakery", FLORIST: "florist", BUTCHER: "butcher"}
+BACKEND_ANSWERS: Mapping[str, tuple[int, Any]] = {
+    "finds a fault": (500, EVERYTHING.encode()),
+    "finds a gateway": (502, EVERYTHING.encode()),
+    "finds nobody": (0, b""),
+    "finds no JSON": (200, EVERYTHING.encode()),
+    "finds bad replies": (200, {"replies": [{EVERYTHING: EVERYTHING}, {"type": EVERYTHING, "content": EVERYTHING}]}),
+    "finds a reason": (410, {"reason": EVERYTHING}),
+    "finds it down": (503, EVERYTHING.encode()),
+}
+"""Of the tenant's backend, each once, by what the message says. The last one makes it count as down."""
 
 EXPECTED_EVENTS = {
     "started", "webhook_received", "webhook_refused", "webhook_ignored", "inbound_new", "inbound_duplicate",
     "inbound_enqueued", "inbound_processing_started", "inbound_processing_finished", "inbound_rescheduled",
+    "inbound_waiting", "backend_down", "backend_up", "state_unknown",
     "outbound_enqueued", "outbound_waiting", "outbound_sent", "outbound_rescheduled", "outbound_in_doubt",
     "outbound_failed", "receipt_applied", "receipt_failed", "receipt_unknown", "dead_lettered", "provider_down",
     "provider_up", "swept", "task_refused", "task_gone",
@@ -184,8 +217,10 @@ class World:
     urls: Mapping[str, str]
     server: int | None
     """The store's, where it has one."""
+    environ: Mapping[str, str]
     store: Any
     graph: "Graph"
+    backend: "OwnBackend"
     client: httpx.Client
     answers: list[tuple[str, int, str]] = field(default_factory=list)
 
@@ -203,14 +238,14 @@ class World:
         given = {"X-Internal-Token": CANARIES["internal token"], **headers}
         return self.ask("POST", "internal", f"/internal/{route}", content=body, headers=given)
 
-    def record(self, number: int) -> Delivery:
-        record = self.store.get(key_of(f"{WAMID}.{number}"))
+    def record(self, number: int, to: str = SENDER) -> Delivery:
+        record = self.store.get(key_of(f"{WAMID}.{number}", to))
         assert record is not None
         return record
 
-    def until(self, number: int, condition: Callable[[list[Delivery]], bool]) -> None:
+    def until(self, number: int, condition: Callable[[list[Delivery]], bool], to: str = SENDER) -> None:
         """Wait until it is so of this event and its replies."""
-        correlation_id = self.record(number).correlation_id
+        correlation_id = self.record(number, to).correlation_id
         parts.until(lambda: condition(list(self.store.by_correlation(correlation_id))))
 
 
@@ -227,13 +262,29 @@ class Graph(parts.Provider):
         if "text" not in request:  # a probe
             return 400, json.dumps({"error": {**QUOTING, "code": 131009}}).encode()
         said = request["text"]["body"]
-        for asked, (status, document) in {**ANSWERS, **LAST_ANSWERS}.items():
+        for asked, (status, document) in {**ANSWERS, **LAST_ANSWERS, **TENANTS_ANSWER}.items():
             if asked in said and asked not in self.answered:
                 self.answered.add(asked)
                 return status, document if isinstance(document, bytes) else json.dumps(document).encode()
         headers = {"Authorization": f"Bearer {CANARIES['access token']}"}
         answer = httpx.post(f"{self._simulator}/v25.0/{SENDER}/messages", content=body, headers=headers)
         return answer.status_code, answer.content
+
+
+class OwnBackend(parts.Provider):
+    """The tenant's own backend, which repeats what the customer writes, unless it is in trouble."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answered: set[str] = set()
+
+    def __call__(self, body: bytes) -> tuple[int, bytes]:
+        said = json.loads(body)["message"]["text"]
+        for asked, (status, document) in BACKEND_ANSWERS.items():
+            if asked in said and asked not in self.answered:
+                self.answered.add(asked)
+                return status, document if isinstance(document, bytes) else json.dumps(document).encode()
+        return 200, json.dumps({"replies": [f"{said} for {NAME}"]}).encode()
 
 
 @pytest.fixture(scope="module", params=config.STORES)
@@ -254,7 +305,12 @@ def a_world(directory: Path, server: int | None, settings: Mapping[str, str]) ->
     arguments = ["--port", "0", "--data-dir", str(directory), "--webhook-url", f"{urls['webhook']}/webhooks/whatsapp"]
     simulator = parts.run(directory, "local.whatsapp", SECRETS, *arguments)
     graph = Graph(parts.lines(simulator.out.read_text())[0]["address"])
-    with parts.a_provider(graph), httpx.Client(timeout=20, headers={"Connection": "close"}) as client:
+    backend = OwnBackend()
+    with (
+        parts.a_provider(graph),
+        parts.a_provider(backend),
+        httpx.Client(timeout=20, headers={"Connection": "close"}) as client,
+    ):
         environ = parts.environment(
             directory,
             **SECRETS,
@@ -276,7 +332,7 @@ def a_world(directory: Path, server: int | None, settings: Mapping[str, str]) ->
         }
         programs |= {"simulator": simulator, "emulator": emulator.program}
         store = build_store(config.load(environ, config.INTERNAL))
-        yield World(directory, emulator, programs, urls, server, store, graph, client)
+        yield World(directory, emulator, programs, urls, server, environ, store, graph, backend, client)
         for program in programs.values():
             program.process.kill()
             program.process.wait()
@@ -289,6 +345,7 @@ def test_no_customer_data_or_secret_appears_anywhere(world: World) -> None:
     look_at_the_tasks_of_a_message_that_goes_through(world)
     ask_the_handler_for_trouble(world)
     let_the_provider_quote_what_it_was_sent(world)
+    serve_a_second_business(world)
     tell_the_internal_service_odd_things(world)
     take_the_store_away(world)
     take_the_queue_away(world)
@@ -372,6 +429,57 @@ def let_the_provider_quote_what_it_was_sent(world: World) -> None:
     assert world.graph.answered == {*ANSWERS, *LAST_ANSWERS}
 
 
+def serve_a_second_business(world: World) -> None:
+    secrets = FileSecrets(world.directory / FILE)
+    secrets.add("pombo-credential-bakery", CANARIES["tenant's token"])
+    secrets.add("pombo-handler-bakery", CANARIES["tenant's handler secret"])
+    secrets.add("pombo-handler-florist", EVERYTHING)
+    add_tenant(world, BAKERY, TenantHandler(world.backend.url, "pombo-handler-bakery"))
+    add_tenant(world, FLORIST, TenantHandler(world.backend.url, "pombo-handler-florist"))
+    add_tenant(world, BUTCHER)
+    name = sender_name(Sender("", "meta", DAMAGED).id)
+    assert world.store.commit_entries([EntryWrite(name, EVERYTHING, {"provider": EVERYTHING}, None)])
+
+    key = {"Authorization": f"Bearer {CANARIES['API key']}"}
+    asked = [item(number, said) for number, said in enumerate(["echo", *BACKEND_ANSWERS], start=700)]
+    assert world.deliver(webhook(*asked, to=BAKERY), **key) == 200
+    for number in range(700, 700 + len(asked)):
+        world.until(number, lambda records: all(record.final for record in records), BAKERY)
+    assert world.backend.answered == {*BACKEND_ANSWERS}
+    assert world.record(700, BAKERY).plan_size == 1, "its own backend answers"
+    assert world.deliver(webhook(item(710), to=FLORIST), **key) == 200
+    parts.until(lambda: "florist" in waiting_for_secrets(world))
+    assert world.deliver(webhook(item(720, "gets its token refused"), to=BAKERY)) == 200
+    refused = parts.until(lambda: world.store.marks(Sender("", "meta", BAKERY).id).refused)
+    assert refused.fingerprint == credential_fingerprint(CANARIES["tenant's token"]), "it was sent with its own token"
+    removed = json.loads(changes(("account_update", {"event": "PARTNER_REMOVED", "phone_number": PHONE})))
+    removed["entry"][0]["id"] = CANARIES["tenant's account"]
+    assert world.deliver(json.dumps(removed).encode()) == 200
+    parts.until(lambda: world.store.marks(Sender("", "meta", BAKERY).id).disconnected)
+
+    (world.directory / FILE).write_text(EVERYTHING)
+    assert world.deliver(webhook(item(730), to=BUTCHER), **key) == 200
+    parts.until(lambda: "butcher" in waiting_for_secrets(world))
+    assert world.deliver(webhook(item(740), to=DAMAGED)) == 500
+    doctor = as_text([*examine(Described(world.environ, world.programs["internal"].out, runs=False))], True)
+    assert "is disconnected (PARTNER_REMOVED)" in doctor
+    assert f"senders/{name.id}" in doctor
+    assert leaks(doctor) == []
+
+
+def add_tenant(world: World, number: str, handler: TenantHandler | None = None) -> None:
+    id, clock = TENANT_OF[number], SystemClock()
+    registry.add_tenant(world.store, clock, Tenant(id, NAME, handler=handler), pairs=0)
+    account = CANARIES["tenant's account"] if number == BAKERY else ""
+    sender = Sender(id, "meta", number, account, CANARIES["tenant's number"], f"pombo-credential-{id}")
+    senders.add_sender(world.store, clock, [], sender)
+
+
+def waiting_for_secrets(world: World) -> set[str]:
+    lines = parts.lines(world.programs["internal"].out.read_text())
+    return {line["tenant"] for line in lines if line.get("reason") == "credentials_unavailable"}
+
+
 def tell_the_internal_service_odd_things(world: World) -> None:
     good = task_body(Task("0" * 40, Kind.INBOUND, "corr_0001", 0))
     for route in ("process_inbound", "process_outbound"):
@@ -436,6 +544,9 @@ def assert_that_nothing_was_seen(world: World) -> None:
         assert not [wamid for wamid in wamids if wamid in text], path.name
     assert wamids
     assert all(world.programs[name].err.read_text() == "" for name in world.programs)
+    said_of = [line for name in SERVICES for line in parts.lines(world.programs[name].out.read_text())]
+    owners = {(line["phone_number_id"], line["tenant"]) for line in said_of if {"phone_number_id", "tenant"} <= {*line}}
+    assert owners == {*TENANT_OF.items()}, "no line about one tenant's number has another's name"
     said = {event for name in SERVICES for event in parts.events(world.programs[name].out.read_text())}
     assert EXPECTED_EVENTS - said == set(), "a path was not walked"
     failed = [line for line in parts.lines(world.programs["internal"].out.read_text()) if "error_type" in line]

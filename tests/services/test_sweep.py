@@ -12,7 +12,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from services.internal.main import create_app
-from shared.domain.errors import QueueUnavailable, RegistryUnavailable, StoreUnavailable
+from shared.domain.errors import QueueUnavailable, RegistryUnavailable, RegistryUnreadable, StoreUnavailable
 from shared.domain.events import ReceiptBlock
 from shared.domain.identity import Echo, sender_id, stable_hash
 from shared.domain.marks import Block, Outage, RefusedCredential
@@ -384,13 +384,16 @@ def test_a_sweep_deletes_what_has_expired_where_the_store_does_not(
 
 
 class Registry(EnvironmentTenants):
-    """Every tenant has the pair of queues 7, unless the registry is down."""
+    """Every tenant has the pair of queues 7, unless the registry is down or the tenant's entry cannot be read."""
 
     is_down = False
+    unreadable = ""
 
     def tenant(self, id: str) -> Tenant | None:
         if self.is_down:
             raise RegistryUnavailable
+        if id == self.unreadable:
+            raise RegistryUnreadable
         return Tenant(id, queue=7)
 
 
@@ -419,3 +422,16 @@ def test_a_sweep_without_the_registry_reports_and_answers_503(
     assert ensured(internal) == []
     (line,) = [line for line in parts.lines(capfd.readouterr().out) if line["event"] == "swept"]
     assert (line["missed"], line["enqueued"]) == (MISSED_AT_MOST, 0)
+
+
+def test_records_of_a_tenant_that_cannot_be_read_keep_the_sweep_from_no_other(
+    internal: InternalParts, registry: Registry, client: FlaskClient
+) -> None:
+    registry.unreadable = "broken"
+    put(
+        internal,
+        *(an_event(number, tenant="broken", sweep_at=PAST) for number in range(MISSED_AT_MOST + 2)),
+        an_event(90, sweep_at=NOW),
+    )
+    assert sweep(client)[0] == 200
+    assert [task.key for task in ensured(internal)] == [an_event(90).key]

@@ -21,7 +21,7 @@ from shared import config
 from shared.bootstrap.webhook import Webhook, build_webhook
 from shared.domain import deadline
 from shared.domain.deadline import Deadline
-from shared.domain.errors import PomboError, QueueUnavailable, RegistryUnavailable, StoreUnavailable
+from shared.domain.errors import PomboError, QueueUnavailable, RegistryUnavailable, RegistryUnreadable, StoreUnavailable
 from shared.pipeline.clock import SystemClock
 from shared.pipeline.intake import Incoming
 from tests.services.test_bounded_worker import ALIVE, MEGABYTE, PATIENCE, WEBHOOK, Served
@@ -266,6 +266,14 @@ def test_outage_refuses_those_that_wait_for_a_turn(
     counted.seconds, counted.is_away = 0.01, False
     assert counted.post_all([bytes(size)] * count) == [200] * count
     assert counted.most == in_work, "a refused POST gave back a place that it never had"
+
+
+def test_unreadable_entry_of_one_tenant_refuses_no_other_post(
+    counted: Counted, capfd: pytest.CaptureFixture[str]
+) -> None:
+    counted.seconds, counted.away = 0.05, RegistryUnreadable()
+    assert counted.post_all([b"{}"] * 8) == [500] * 8
+    assert {line["reason"] for line in parts.lines(capfd.readouterr().out)} == {"registry_unreadable"}
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from shared.domain.deadline import Deadline
+from shared.domain.errors import RegistryUnreadable
 from shared.domain.tenants import Sender, Tenant
 from shared.pipeline.intake import Addressee
 
@@ -16,8 +17,11 @@ class FakeTenants:
     senders: list[Sender] = field(default_factory=list)
     of_environment: list[Sender] = field(default_factory=list)
 
-    async def owners_of(self, addressees: Sequence[Addressee], _: Deadline) -> Sequence[Tenant | None]:
-        return [self.owner_of(addressee) for addressee in addressees]
+    unreadable: set[str] = field(default_factory=set)
+
+    async def owners_of(self, addressees: Sequence[Addressee], _: Deadline) -> Sequence[Tenant | Exception | None]:
+        owners = [self.owner_of(addressee) for addressee in addressees]
+        return [RegistryUnreadable() if owner and owner.id in self.unreadable else owner for owner in owners]
 
     def owner_of(self, addressee: Addressee) -> Tenant | None:
         for sender in self.senders:

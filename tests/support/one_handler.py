@@ -19,3 +19,6 @@ class OneHandler:
 
     def of(self, _: str) -> TenantCode:
         return TenantCode(self.handler, self.marks)
+
+    def own_backends_down(self) -> int:
+        return 0

@@ -65,6 +65,13 @@ def test_backend_answering_401_fails_the_check(logs: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(("tenant", "said"), [("bakery", "UTC, for tenant bakery: "), ("default", "UTC: ")])
+def test_failed_call_for_a_tenant_names_the_tenant(logs: Path, tenant: str, said: str) -> None:
+    """Its own backend may have failed, and not the deployment's."""
+    with pytest.raises(Wrong, match=said):
+        last_call(written(logs, STARTED, {**RAISED, "tenant": tenant}))
+
+
 def test_handler_exception_is_shown_by_type_and_line_without_its_text(logs: Path) -> None:
     with pytest.raises(Wrong, match=r"UTC: KeyError at handlers/mine\.py:7, in book\.$"):
         last_call(written(logs, STARTED, RAISED))

@@ -17,7 +17,15 @@ from shared.operations import registry, senders
 from shared.pipeline.registry import EntryWrite
 from shared.secrets.file_secrets import FileSecrets
 from shared.stores.sqlite.store import SqliteStore
-from shared.tenants.entries import QUEUE_USE, tenant_name, write_queue_use
+from shared.tenants.entries import (
+    QUEUE_USE,
+    account_name,
+    removal,
+    sender_name,
+    tenant_name,
+    unchanged,
+    write_queue_use,
+)
 from tests.support.parts import LIMITS, NOW, Clock
 
 OURS = Sender("default", "meta", "100")
@@ -72,13 +80,28 @@ def test_tenant_on_a_pair_that_does_not_exist_is_reported(store: SqliteStore) ->
         registry_checks.registry(store, 2)
 
 
-def test_tenant_of_a_newer_version_is_reported(store: SqliteStore) -> None:
-    add(store, 1)
-    (found,) = store.entries([tenant_name("t0")])
-    assert found
-    store.commit_entries([EntryWrite(found.name, found.tenant, {"state": "archived"}, found.version)])
-    with pytest.raises(Wrong, match="newer version"):
+def test_entries_that_cannot_be_read_are_named(store: SqliteStore) -> None:
+    """Also a sender's: a message to it waits, and nothing else says why."""
+    (sender,) = add(store, 1)
+    names = [tenant_name("t0"), sender_name(sender.id), account_name("meta", sender.account)]
+    for name, found in zip(names, store.entries(names), strict=True):
+        assert found
+        newer = {"state": "archived", "provider": "meta"}
+        assert store.commit_entries([EntryWrite(name, found.tenant, newer, found.version)])
+    with pytest.raises(Wrong, match="cannot be read") as wrong:
         registry_checks.registry(store, 20)
+    assert all("/".join(name) in str(wrong.value) for name in names)
+
+
+def test_removal_that_was_interrupted_is_reported(store: SqliteStore) -> None:
+    (sender,) = add(store, 1)
+    (found,) = store.entries([sender_name(sender.id)])
+    assert found
+    store.commit_entries([removal(unchanged(found), NOW)])
+    with pytest.raises(Wrong, match=f"The removal of 1 sender has not ended: {sender.id[:8]}"):
+        registry_checks.registry(store, 20)
+    senders.remove_sender(store, store, Clock(), sender.id)
+    assert registry_checks.registry(store, 20).startswith("1 tenant beside default (1 active), 0 senders")
 
 
 def test_senders_that_cannot_send_are_named(store: SqliteStore) -> None:

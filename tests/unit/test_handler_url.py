@@ -422,6 +422,14 @@ def test_any_other_status_counts_as_raised_and_its_body_is_not_repeated(server: 
     assert len(server.bodies) == 1
 
 
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_hint_about_a_tenants_own_backend_names_no_setting_of_the_deployment(server: Server, status: int) -> None:
+    server.reply = answer(status)
+    with closing(backend(server.url, tenant="acme")) as code, pytest.raises(HandlerFault, match="the tenant's") as said:
+        a_runner(code)(CALL)
+    assert "HANDLER_URL" not in str(said.value)
+
+
 def unavailable(url: str, timeout: timedelta = PATIENT) -> BackendUnavailable:
     """The failure of a call that got no answer, as the runner passes it on."""
     with pytest.raises(BackendUnavailable) as caught:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shared.domain.deadline import Deadline
-from shared.domain.errors import RegistryUnavailable
+from shared.domain.errors import RegistryUnavailable, RegistryUnreadable
 from shared.domain.tenants import DEFAULT_TENANT, QueueUse, Sender, Tenant, TenantState
 from shared.pipeline.intake import Addressee
 from shared.pipeline.registry import Entry
@@ -18,7 +18,7 @@ from shared.tenants.entries import QUEUE_USE, Account
 from shared.tenants.environment import EnvironmentTenants
 from shared.tenants.registered import RegisteredTenants
 from shared.tenants.registered_intake import RegisteredIntakeTenants
-from tests.support import event_loop
+from tests.support import event_loop, parts
 from tests.support.memory_registry import MemoryIntakeRegistry, MemoryRegistry
 from tests.support.parts import Clock
 
@@ -135,6 +135,21 @@ def test_number_of_a_tenant_that_is_gone_has_no_owner(world: World, half: str) -
 
 
 @each_half
+@pytest.mark.parametrize("is_account", [False, True], ids=["number", "account"])
+def test_new_owner_is_found_though_the_cache_names_a_removed_tenant(world: World, half: str, is_account: bool) -> None:
+    """The number was read after its tenant, so that its entry outlives the tenant's in the cache."""
+    asked, others = (to(ACCOUNT, True), to(BAKERY)) if is_account else (to(BAKERY), to(ACCOUNT, True))
+    ask(world, half, others)
+    world.clock.go(2)
+    ask(world, half, asked)
+    world.remove(entries.tenant_name("bakery"))
+    world.put(entries.write_sender(Sender("florist", "meta", BAKERY, ACCOUNT), None))
+    world.put(entries.write_account(Account("meta", ACCOUNT, "florist", (world.bakery.id,)), None))
+    world.clock.go(3.5)
+    assert ask(world, half, asked) == "florist"
+
+
+@each_half
 @pytest.mark.parametrize("addressee", [to(BAKERY), to(ACCOUNT, True), to(STRANGER, True)], ids=str)
 def test_registry_that_is_down_answers_for_nobody(world: World, half: str, addressee: Addressee) -> None:
     world.registry.is_down = True
@@ -143,10 +158,14 @@ def test_registry_that_is_down_answers_for_nobody(world: World, half: str, addre
 
 
 @each_half
-def test_entry_of_a_newer_version_counts_as_unavailable(world: World, half: str) -> None:
+def test_entry_of_a_newer_version_counts_as_unavailable_and_is_named(
+    world: World, half: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     world.damage(entries.tenant_name("bakery"))
-    with pytest.raises(RegistryUnavailable):
+    with parts.logged(), pytest.raises(RegistryUnreadable):
         ask(world, half, to(BAKERY))
+    (line,) = parts.lines(capfd.readouterr().out)
+    assert (line["event"], line["entry"], line["severity"]) == ("state_unknown", "tenants/bakery", "WARNING")
     assert ask(world, half, to(FLORIST)) == "florist"
 
 
@@ -229,10 +248,24 @@ def test_account_of_nobody_has_the_environment_senders(world: World) -> None:
     assert list(world.tenants.senders_of_account("meta", STRANGER, "bakery")) == []
 
 
-@pytest.mark.parametrize(("active", "several"), [(0, False), (1, True), (2, True)])
-def test_one_active_tenant_beside_the_environment_makes_several(world: World, active: int, several: bool) -> None:
-    world.put(entries.write_queue_use(QueueUse({0: 2}, active), None))
+@pytest.mark.parametrize(
+    ("use", "several"), [(QueueUse(), False), (QueueUse({0: 1}, 1), True), (QueueUse({}, 1), True)], ids=str
+)
+def test_one_tenant_beside_the_environment_makes_several(world: World, use: QueueUse, several: bool) -> None:
+    world.put(entries.write_queue_use(use, None))
     assert world.tenants.are_several() is several
+
+
+def test_suspended_tenant_shares_the_threads_as_its_customers_are_answered(world: World) -> None:
+    world.put(entries.write_queue_use(QueueUse({0: 1}, 0), None))
+    assert world.tenants.are_several() is True
+
+
+def test_counts_that_cannot_be_read_share_the_threads_and_stop_nobody(world: World) -> None:
+    world.put(entries.write_queue_use(QueueUse({0: 1}, 1), None))
+    world.damage(QUEUE_USE)
+    assert [world.tenants.are_several() for _ in range(3)] == [True] * 3
+    assert len(world.registry.reads) == 1
 
 
 def test_number_of_active_tenants_is_read_once_a_minute(world: World) -> None:

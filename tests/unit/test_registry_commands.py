@@ -119,6 +119,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     for module in (context, connect):
         monkeypatch.setattr(module, "build_secrets", lambda _: desk.secrets)
     monkeypatch.setattr(connect, "build_onboarding", lambda _: desk.provider)
+    monkeypatch.setattr(registry_senders, "RELEASE_SECONDS", 0.0)
     yield desk
     desk.store.close()
 

@@ -1,5 +1,6 @@
 """Entries of the registry: what is written is read again, and what a newer version added is kept."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -121,8 +122,27 @@ UNREADABLE: dict[str, tuple[EntryKind, Any]] = {
 
 @pytest.mark.parametrize(("kind", "fields"), UNREADABLE.values(), ids=UNREADABLE.keys())
 def test_unreadable_entry_raises_unknown_state(kind: EntryKind, fields: Any) -> None:
+    ids = {EntryKind.SENDER: Sender("", "meta", "2").id, EntryKind.ACCOUNT: entries.account_name("meta", "3").id}
     with pytest.raises(UnknownState):
-        entries.READERS[kind](Entry(EntryName(kind, "x"), "bakery", fields, 1))
+        entries.READERS[kind](Entry(EntryName(kind, ids.get(kind, "x")), "bakery", fields, 1))
+
+
+@each_value
+def test_damaged_entry_raises_unknown_state_and_is_not_written_over(write: Any, read: Any, value: Any) -> None:
+    """A store gives it without fields."""
+    damaged = Entry(write(value, None).name, "bakery", {}, 1)
+    for use in (read, entries.unchanged):
+        with pytest.raises(UnknownState):
+            use(damaged)
+
+
+@pytest.mark.parametrize("name", ["sender full", "account"])
+def test_entry_under_anothers_name_or_of_nobody_raises_unknown_state(name: str) -> None:
+    write, read, value = WAYS[name]
+    found = stored(write(value, None))
+    for wrong in (replace(found, tenant=""), replace(found, name=EntryName(found.name.kind, "a" * 40))):
+        with pytest.raises(UnknownState):
+            read(wrong)
 
 
 def test_names_of_entries_are_the_ids_of_what_they_hold() -> None:

@@ -89,6 +89,13 @@ class Operators(RuleBasedStateMachine):
             senders.remove_sender(self.registry, self.store, self.clock, id)  # type: ignore[arg-type]
             del self.numbers[number]
 
+    @rule(id=st.sampled_from(["a", "b"]), number=st.sampled_from(["200", "201"]), account=accounts)
+    def move_sender(self, id: str, number: str, account: str) -> None:
+        """At once, as far as operators can, while the former owner is in the cache."""
+        self.add_tenant(id)
+        self.remove_sender(number)
+        self.add_sender(id, number, account)
+
     @rule(id=tenants)
     def add_key(self, id: str) -> None:
         with suppress(Refused):
@@ -107,6 +114,19 @@ class Operators(RuleBasedStateMachine):
         self.owners()
 
     @invariant()
+    def owned_number_has_no_other_owner_by_any_answer_of_the_cache(self) -> None:
+        """Neither its former one nor nobody, from the first moment on."""
+        numbers, accounts = self.owners()
+        assert {number: numbers[number] for number in self.numbers} == {
+            number: tenant for number, (tenant, _) in self.numbers.items()
+        }
+        assert all(accounts[account] == tenant for tenant, account in self.numbers.values())
+
+    @rule(seconds=st.sampled_from([0.5, 2, 4]))
+    def wait(self, seconds: float) -> None:
+        self.clock.go(seconds)
+
+    @rule()
     def fresh_answers_are_those_of_the_owners(self) -> None:
         self.clock.go(FRESH_SECONDS)
         owners = {number: tenant for number, (tenant, _) in self.numbers.items()}
@@ -134,7 +154,7 @@ class Operators(RuleBasedStateMachine):
         assert use.tenants == Counter(tenant.queue for tenant in there)
         assert use.active == sum(self.active.values())
         fresh = RegisteredTenants(ENVIRONMENT, self.registry, self.clock.monotonic)
-        assert fresh.are_several() is (use.active > 0)
+        assert fresh.are_several() is bool(there)
 
     def owners(self) -> tuple[dict[str, str | None], dict[str, str | None]]:
         def owner(id: str, is_account: bool) -> str | None:

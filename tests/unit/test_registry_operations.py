@@ -22,9 +22,12 @@ from shared.operations import keys, registry, senders
 from shared.operations.registry import Invalid, NotFound, Refused, Taken
 from shared.operations.senders import Auth
 from shared.pipeline.clock import SystemClock
+from shared.pipeline.intake import Addressee
 from shared.pipeline.registry import EntryKind
 from shared.stores.sqlite.store import SqliteStore
-from shared.tenants.entries import QUEUE_USE, account_name, read_account, read_queue_use, tenant_name
+from shared.tenants.entries import QUEUE_USE, account_name, is_removed, read_account, read_queue_use, tenant_name
+from shared.tenants.environment import EnvironmentTenants
+from shared.tenants.registered import RegisteredTenants
 from tests.support.memory_registry import MemoryRegistry
 from tests.support.parts import LIMITS, NOW, Clock, an_event, ended
 from tests.support.together import together
@@ -305,6 +308,58 @@ def test_number_without_a_known_account_is_added_and_removed(world: World) -> No
     assert {name.kind for name in world.registry.kept} == {EntryKind.TENANT, EntryKind.QUEUE_USE, EntryKind.SENDER}
     world.disconnect(sender)
     assert world.values(EntryKind.SENDER) == []
+
+
+def test_number_is_free_for_another_tenant_once_no_process_knows_its_former_owner(world: World) -> None:
+    world.add()
+    world.add("florist")
+    sender = world.connect()
+    seen = RegisteredTenants(EnvironmentTenants.of(("meta", "100")), world.registry, world.clock.monotonic)
+    addressees = [Addressee("meta", "200"), Addressee("meta", "300", is_account=True)]
+
+    def owners() -> list[str | None]:
+        return [owner.id if owner else None for owner in map(seen.owner_of, addressees)]
+
+    def while_it_is_removed(seconds: float) -> None:
+        for number, account in (("200", "301"), ("202", "300")):
+            with pytest.raises(Taken, match="bakery"):
+                world.connect("florist", number=number, account=account)
+        with pytest.raises(NotFound):
+            senders.set_sender(world.registry, world.clock, sender.id, lambda it: it)
+        world.clock.go(seconds)
+        assert owners() == [None, "default"]
+
+    assert owners() == ["bakery", "bakery"]
+    world.clock.sleep = while_it_is_removed  # type: ignore[method-assign]
+    world.disconnect(sender)
+    world.connect("florist")
+    assert owners() == ["florist", "florist"], "at once"
+
+
+def test_interrupted_removal_of_a_number_is_repeated(world: World) -> None:
+    world.add()
+    sender = world.connect()
+    world.clock.sleep = interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        world.disconnect(sender)
+    del world.clock.sleep
+    with pytest.raises(Taken, match="being removed"):
+        world.connect()
+    assert world.disconnect(sender) == sender
+    assert {name.kind for name in world.registry.kept} == {EntryKind.TENANT, EntryKind.QUEUE_USE}
+
+
+def interrupted(_: float) -> None:
+    raise KeyboardInterrupt
+
+
+def test_account_that_gets_another_number_during_a_removal_stays(world: World) -> None:
+    world.add()
+    sender = world.connect()
+    world.clock.sleep = lambda _: world.connect(number="201")  # type: ignore[method-assign]
+    world.disconnect(sender)
+    account = world.registry.kept[account_name("meta", "300")]
+    assert (read_account(account).senders, is_removed(account)) == ((Sender("", "meta", "201").id,), False)
 
 
 @pytest.mark.parametrize(("tenant", "error"), [("nobody", NotFound), ("default", Invalid)])

@@ -164,6 +164,7 @@ def test_verdict_label_in_the_attempts_is_stable(verdict: Any, word: str) -> Non
         (errors.StoreUnavailable, "store_unavailable", True, "us", False),
         (errors.QueueUnavailable, "queue_unavailable", True, "us", False),
         (errors.RegistryUnavailable, "registry_unavailable", True, "us", False),
+        (errors.RegistryUnreadable, "registry_unreadable", True, "tenant", False),
         (errors.CertificatesUnavailable, "certificates_unavailable", True, "us", False),
         (errors.UnknownState, "state_unknown", True, "us", False),
         (errors.Forbidden, "forbidden", False, "us", False),

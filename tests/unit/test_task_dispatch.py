@@ -6,7 +6,7 @@ from datetime import datetime
 import pytest
 
 from shared.domain.delivery.answers import Answer, Ensure, EnsureReplies, Hop, Step, TaskResult
-from shared.domain.errors import QueueUnavailable, RegistryUnavailable
+from shared.domain.errors import QueueUnavailable, RegistryUnavailable, RegistryUnreadable
 from shared.domain.record import Delivery, Kind, State, Task
 from shared.domain.tenants import Tenant
 from shared.pipeline.channels import Channels
@@ -52,10 +52,12 @@ class Registry(EnvironmentTenants):
 
 
 class Down(EnvironmentTenants):
-    """A registry that cannot be reached."""
+    """A registry that cannot be reached, or read."""
+
+    error: Exception = RegistryUnavailable()
 
     def tenant(self, id: str) -> Tenant | None:  # noqa: ARG002 — it fails for each
-        raise RegistryUnavailable
+        raise self.error
 
 
 def dispatch_of(queue: Queue, tenants: EnvironmentTenants = ONE) -> TaskDispatch:
@@ -118,6 +120,15 @@ def test_a_registry_outage_makes_no_task_and_retries_the_running_one(lines: Line
     assert (answer, queue.made) == (Answer(TaskResult.NACK, "done"), [])
     (line,) = lines("unexpected_error")
     assert (line["reason"], line["stage"]) == ("registry_unavailable", "enqueue")
+
+
+def test_tenant_that_cannot_be_read_retries_its_task_and_slows_no_queue(lines: Lines) -> None:
+    record, registry = replace(PLAN, state=State.PENDING), Down(())
+    registry.error = RegistryUnreadable()
+    step = Step(Answer(TaskResult.ACK, "done"), next=Ensure(record))
+    assert dispatch_of(Queue(), registry)(step, Task.of(record)) == Answer(TaskResult.CONFLICT, "done")
+    (line,) = lines("unexpected_error")
+    assert line["reason"] == "registry_unreadable"
 
 
 @pytest.mark.parametrize("fails", [(0,), (1,), (2,), (0, 2), (0, 1, 2)])

@@ -12,6 +12,6 @@ def entry_name(name: EntryName) -> str:
 
 
 def entry_in(name: EntryName, document: Document) -> Entry:
-    """The entry in its document. Raises UnknownState."""
+    """The entry in its document."""
     stored = StoredEntry(name, document.fields.get("tenant"), document.fields.get("fields"), document.version)
     return entry_of(stored)

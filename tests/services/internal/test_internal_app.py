@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.domain.errors import StoreUnavailable
+from shared.domain.errors import RegistryUnreadable, StoreUnavailable
 from shared.domain.record import Delivery, Kind, State, Task
 from shared.domain.tasks import CHECK_BODY, task_body
 from tests.support import parts
@@ -111,8 +111,12 @@ def test_a_record_of_a_state_that_a_newer_version_wrote_is_left_alone(
 @pytest.mark.parametrize("record", [an_event(), a_reply()], ids=["event", "reply"])
 @pytest.mark.parametrize(
     ("error", "status", "code"),
-    [(StoreUnavailable(), 503, "store_unavailable"), (ValueError("c4n4ry"), 500, "unexpected")],
-    ids=["away", "a bug"],
+    [
+        (StoreUnavailable(), 503, "store_unavailable"),
+        (RegistryUnreadable(), 409, "registry_unreadable"),
+        (ValueError("c4n4ry"), 500, "unexpected"),
+    ],
+    ids=["away", "one tenant's entry", "a bug"],
 )
 def test_a_store_that_fails_before_the_lease_is_answered_without_a_trace_of_it(
     service: Service, record: Delivery, error: Exception, status: int, code: str, capfd: pytest.CaptureFixture[str]
@@ -122,7 +126,7 @@ def test_a_store_that_fails_before_the_lease_is_answered_without_a_trace_of_it(
     assert service.arrive(record) == (status, {"error": code})
     assert service.get(record) == record
     line = said(capfd, "unexpected_error")
-    is_outage = status == 503
+    is_outage = status != 500
     assert line["severity"] == ("WARNING" if is_outage else "ERROR"), "an outage is no fault of the code's"
     assert ("stack_trace" in line) is not is_outage
     assert line["correlation_id"] == record.correlation_id

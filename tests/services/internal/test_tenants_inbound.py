@@ -282,6 +282,27 @@ def test_own_handler_that_is_down_delays_no_other_tenant_at_the_same_address(
     assert store.marks(backend_id(backend.url)).down is None
 
 
+def test_health_counts_a_tenants_own_backend_and_stays_ok(
+    world: World, backend: parts.Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.internal.outages.OUTAGES_SECONDS", -1.0)
+    world.own_handler(backend.url)
+    backend.answers = [(503, {})] * 2
+    events = [world.event(number) for number in range(2)]
+
+    def health() -> tuple[Any, Any]:
+        found = world.service.client.get("/health").json
+        return found["status"], found["outages"]["backend_down"]
+
+    assert health() == ("ok", 0)
+    for event in events:
+        world.service.arrive(event)
+    assert health() == ("ok", 1)
+    world.service.internal.clock.go(60)
+    assert world.service.arrive(world.service.get(events[0])) == (200, {"state": "done"})
+    assert health() == ("ok", 0)
+
+
 def test_event_that_waits_for_its_backend_needs_no_place(
     world: World, backend: parts.Provider, capfd: pytest.CaptureFixture[str]
 ) -> None:
