@@ -74,7 +74,9 @@ class RefusedCredential:
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """The credential in use and since when, and the previous one, which instances of an earlier revision may use."""
+    """The credential in use, since when it connects the sender, and the previous one, which instances of an earlier
+    revision may use.
+    """
 
     fingerprint: str
     since: datetime
@@ -247,9 +249,8 @@ def reconnected(marks: Marks, fingerprint: str, now: datetime) -> Marks:
 
 
 def account_disconnected(marks: Marks, event: str, at: datetime) -> Marks:
-    """The marks of a sender of an account that the provider reports as disconnected or deleted; `event` is its word,
-    `at` when the report came. The first report is kept. One that came before the credential in use is about the former
-    connection and changes nothing.
+    """The marks of a sender of an account that was disconnected or deleted at `at`; `event` is the provider's word. The
+    first report is kept. What happened before the connection in use is about the former one and changes nothing.
     """
     if marks.disconnected or (marks.credential and at < marks.credential.since):
         return marks
@@ -257,11 +258,15 @@ def account_disconnected(marks: Marks, event: str, at: datetime) -> Marks:
 
 
 def account_connected(marks: Marks, at: datetime) -> Marks:
-    """The marks of a sender of an account that the provider reports as connected: a disconnection that was reported
-    before `at` is over, and so is a block.
+    """The marks of a sender of an account that was connected at `at`: an earlier disconnection is over, also one that
+    is reported later, and so is a block.
     """
-    noted = marks.disconnected
-    return replace(unblocked(marks), disconnected=noted if noted and noted.since > at else None)
+    noted, known = marks.disconnected, marks.credential
+    return replace(
+        unblocked(marks),
+        disconnected=noted if noted and noted.since > at else None,
+        credential=replace(known, since=max(known.since, at)) if known else None,
+    )
 
 
 # ---- after a send
