@@ -154,16 +154,29 @@ def of_credential_in_use(marks: Marks, fingerprint: str, now: datetime) -> Marks
     return replace(marks, credential=credential, block=block, refused=refused, disconnected=disconnected)
 
 
-def lifted(marks: Marks, fingerprint: str, now: datetime) -> Marks:
+def lifted(marks: Marks, fingerprint: str, now: datetime, is_newest: bool = False) -> Marks:
     """The marks after a check of the credential in use, also without a send: the refusal of another one is
-    over, even if it was noted after the change. The previous credential says nothing: it may be that of an instance of
-    an earlier revision.
+    over, even if it was noted after the change. The previous credential says nothing, because it may be that of an
+    instance of an earlier revision, unless `is_newest`: all instances use it, so it was put back.
     """
-    if not fingerprint or (marks.credential and fingerprint == marks.credential.previous):
+    if not fingerprint:
         return marks
+    known = marks.credential
+    if known and fingerprint == known.previous:
+        if not is_newest:
+            return marks
+        marks = replace(marks, credential=replace(known, previous=None))
     in_use = of_credential_in_use(marks, fingerprint, now)
     is_stale = in_use.refused is not None and in_use.refused.fingerprint != fingerprint
     return replace(in_use, refused=None) if is_stale else in_use
+
+
+def is_refused(marks: Marks) -> bool:
+    """Whether the credential that was used last is refused, as far as the marks tell without a look at it. A sender
+    without one is refused with an empty fingerprint, which never counts as used.
+    """
+    refused, used = marks.refused, marks.credential
+    return refused is not None and (used is None or refused.fingerprint in (used.fingerprint, ""))
 
 
 def is_reconnected(before: Marks, after: Marks) -> bool:

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from shared.domain.identity import is_id_prefix, pace_id, sender_id
 from shared.domain.listings import Listing
-from shared.domain.marks import Marks
+from shared.domain.marks import Marks, is_refused
 from shared.domain.record import Delivery
 from shared.domain.tenants import Sender
 from shared.operations.dead_letters import PAGE, pages
@@ -163,9 +163,8 @@ def auth_of(marks: Marks) -> Auth:
     """A refusal counts while its credential is the last one that was used. When a block began is not known."""
     if marks.disconnected:
         return Auth("disconnected", marks.disconnected.event, marks.disconnected.since)
-    refused, used = marks.refused, marks.credential
-    if refused and (used is None or used.fingerprint == refused.fingerprint):
-        return Auth("needs_reauth", refused.code, refused.since)
+    if marks.refused and is_refused(marks):
+        return Auth("needs_reauth", marks.refused.code, marks.refused.since)
     if marks.block:
         return Auth("blocked", marks.block.code)
     return (
