@@ -65,14 +65,16 @@ class AccountNews:
         )
 
     def _connect(self, sender: Sender, record: Delivery) -> None:
-        """Blocks of the sender are over too: the next send is the probe."""
+        """Blocks of the sender are over too: the next send is the probe. The message that was blocked last would wait
+        for hours otherwise.
+        """
         at = _happened_at(record)
 
         def connected(marks: Marks) -> Marks:
             return account_connected(marks, at) if sender.account else unblocked(marks)
 
         before, after = self.store.change_marks(sender.id, connected)
-        if before.disconnected and not after.disconnected:
+        if (before.disconnected or before.block) and not after.disconnected:
             self.start_drain(sender.id)
 
 

@@ -159,6 +159,7 @@ def test_sender_of_the_environment_is_reported_and_stays_connected(world: World)
 def test_connection_lifts_blocks_and_disconnection_of_the_account_only(world: World, change: StateChange) -> None:
     world.put(Marks(block=BLOCK, disconnected=Disconnected("ACCOUNT_DELETED", at(-9))))
     world.apply(change)
+    world.apply(change)
     assert world.disconnected() == [ELSEWHERE, OF_ANOTHER_TENANT, OF_ENVIRONMENT]
     assert world.blocked() == [ELSEWHERE, OF_ANOTHER_TENANT, OF_ENVIRONMENT]
     assert world.drained == [FIRST.id, SECOND.id]
@@ -168,7 +169,7 @@ def test_connection_of_any_account_lifts_the_block_of_the_environments_sender(wo
     world.put(Marks(block=BLOCK))
     world.apply(ADDED, tenant="default")
     assert OF_ENVIRONMENT not in world.blocked()
-    assert world.drained == [], "it was not disconnected"
+    assert world.drained == [OF_ENVIRONMENT.id], "the message that was blocked last may be due in hours"
 
 
 def test_connection_that_is_older_than_the_disconnection_does_not_lift_it(world: World) -> None:
