@@ -7,12 +7,13 @@ from collections.abc import Mapping
 import click
 
 from cli.registry.context import providers
-from shared.domain.tenants import Pace
+from shared.domain.tenants import CREDENTIAL_PREFIX, Pace
 
 _SHAPES: Mapping[str, tuple[re.Pattern[str], str]] = {
     "meta": (re.compile(r"[0-9]{1,32}"), "must be 1 to 32 digits: WhatsApp's id, not the phone number with its +"),
 }
 _ANY = re.compile(r"[!-~]{1,64}"), "must be 1 to 64 printable characters without spaces"
+_SECRET = re.compile(rf"{CREDENTIAL_PREFIX}[A-Za-z0-9_-]{{1,200}}")
 
 
 def known_provider(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
@@ -27,6 +28,15 @@ def check_id(option: str, provider: str, id: str) -> None:
     shape, sentence = _SHAPES.get(provider, _ANY)
     if not shape.fullmatch(id):
         raise click.UsageError(f"{option} {sentence}.")
+
+
+def secret_name(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
+    """Parse the name of a secret with an access token."""
+    if value and not _SECRET.fullmatch(value):
+        raise click.BadParameter(
+            f"must be the name of a secret that begins with {CREDENTIAL_PREFIX}: the services may read no other."
+        )
+    return value
 
 
 per_second_option = click.option(

@@ -21,7 +21,7 @@ from cli.registry.context import (
 from cli.registry.drains import drain_of
 from cli.registry.early_events import offer_early, replay_early
 from cli.registry.reconnect import reconnected
-from cli.registry.sender_options import burst_option, check_id, known_provider, pace_of, per_second_option
+from cli.registry.sender_options import burst_option, check_id, known_provider, pace_of, per_second_option, secret_name
 from cli.running import data_dir_option
 from shared.domain.errors import UnknownState
 from shared.domain.marks import Marks
@@ -65,7 +65,13 @@ def senders() -> None:
 @click.option(
     "--token", metavar="-", help="Read its access token from standard input, and check it with the provider first."
 )
-@click.option("--credential", default="", metavar="NAME", help="The name of a secret that holds its access token.")
+@click.option(
+    "--credential",
+    default="",
+    callback=secret_name,
+    metavar="NAME",
+    help="The name of a secret that holds its access token: pombo-credential-...",
+)
 @click.option("--replay", is_flag=True, help="Replay what customers wrote to it before it was added.")
 @json_option
 @data_dir_option
@@ -189,7 +195,12 @@ def show(id: str, as_json: bool, data_dir: Path) -> None:
 @per_second_option
 @burst_option
 @click.option("--no-pace", is_flag=True, help="Send as fast as its queue allows.")
-@click.option("--credential", metavar="NAME", help="The name of another secret that holds its access token.")
+@click.option(
+    "--credential",
+    callback=secret_name,
+    metavar="NAME",
+    help="The name of another secret that holds its access token: pombo-credential-...",
+)
 @json_option
 @data_dir_option
 def set_sender(
@@ -209,7 +220,7 @@ def set_sender(
     Examples:
       pombo senders set 5b1c9a0e --per-second 1 --burst 5
       pombo senders set 5b1c9a0e --no-pace --order contact
-      pombo senders set 5b1c9a0e --credential bakery-token
+      pombo senders set 5b1c9a0e --credential pombo-credential-of-bakery
     """
     pace = pace_of(per_second, burst)
     if pace and no_pace:

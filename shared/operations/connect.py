@@ -79,5 +79,7 @@ class Connect:
 
 
 def credential_name(sender: Sender) -> str:
-    """The name of the secret that holds a sender's access token."""
-    return f"{CREDENTIAL_PREFIX}{sender.id}"
+    """The name of the secret that holds a sender's access token. It has the tenant: a number that moves to another
+    tenant gets another secret, so no process that still knows the former owner finds the new owner's token.
+    """
+    return f"{CREDENTIAL_PREFIX}{sender.tenant}-{sender.id}"

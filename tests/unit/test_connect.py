@@ -17,6 +17,7 @@ from shared.domain.tenants import Sender
 from shared.operations.connect import Connect, credential_name
 from shared.secrets.file_secrets import FILE, FileSecrets
 from shared.stores.sqlite.store import SqliteStore
+from shared.tenants.credentials import RegisteredCredentials, SecretCache
 
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
 SENDER = Sender("acme", "meta", "100000000000002", account="300000000000002")
@@ -83,7 +84,7 @@ def test_new_sender_is_checked_kept_and_subscribed_in_this_order(world: World) -
     connected = world.connect.connect(SENDER, NEW)
     assert world.steps == ["check", "subscribe"]
     assert world.onboarding.asked == [(SENDER.provider_id, SENDER.account, NEW), (SENDER.account, NEW)]
-    assert world.secrets.newest(f"pombo-credential-{SENDER.id}") == NEW
+    assert world.secrets.newest(f"pombo-credential-acme-{SENDER.id}") == NEW
     assert connected.sender == replace(NAMED, display="+1 555-000-1111")
     assert connected.checked.expires_at == NOW
     assert NEW not in repr(connected)
@@ -94,8 +95,15 @@ def test_given_name_of_a_sender_is_kept(world: World) -> None:
 
 
 def test_name_of_its_secret_holds_no_number_of_the_provider() -> None:
-    assert credential_name(SENDER) == f"pombo-credential-{SENDER.id}"
+    assert credential_name(SENDER) == f"pombo-credential-acme-{SENDER.id}"
     assert SENDER.provider_id not in credential_name(SENDER)
+
+
+def test_process_that_knows_a_former_owner_finds_no_token_of_the_new_one(world: World) -> None:
+    """A process keeps an entry of the registry for 5 s."""
+    connected = world.connect.connect(replace(SENDER, tenant="globex"), NEW).sender
+    credentials = RegisteredCredentials(SecretCache(world.secrets), {})
+    assert (credentials.of(connected), credentials.of(NAMED)) == (NEW, "")
 
 
 @pytest.mark.parametrize("failure", [OnboardingRefused("no"), OnboardingUnavailable("down")], ids=["refused", "down"])

@@ -32,6 +32,7 @@ from tests.support.stack import clean_environment, cli, fails
 SIGNING = "whsec_" + "A" * 32
 TOKEN = "EAAB-a-token"
 NUMBER = ("--provider", "meta", "--id", "200", "--account", "300")
+MINE = "pombo-credential-of-an-operator"
 
 
 class MemorySecrets(dict[str, list[str]]):
@@ -349,18 +350,18 @@ def test_token_is_checked_before_the_sender_is_added(desk: Desk) -> None:
     assert desk.provider.connected == [("200", TOKEN)]
     assert TOKEN not in output + desk.written
     (sender,) = desk.json("senders", "list", "--tenant", "bakery")["senders"]
-    assert sender["credential"] == f"pombo-credential-{sender['id']}"
+    assert sender["credential"] == f"pombo-credential-bakery-{sender['id']}"
 
 
 def test_pace_order_display_and_credential_are_changed(desk: Desk) -> None:
     desk("tenants", "add", "bakery")
     desk("senders", "add", "--tenant", "bakery", *NUMBER, "--per-second", "0.5")
     assert desk.json("senders", "show", "200")["pace"] == {"per_second": 0.5, "burst": 1}
-    new = ("--per-second", "2", "--burst", "5", "--order", "sender", "--display", "Ana", "--credential", "mine")
+    new = ("--per-second", "2", "--burst", "5", "--order", "sender", "--display", "Ana", "--credential", MINE)
     changed = desk.json("senders", "set", "200", *new)
     assert changed == desk.json("senders", "show", "200")
     assert changed["pace"] == {"per_second": 2.0, "burst": 5}
-    assert (changed["order"], changed["display"], changed["credential"]) == ("sender", "Ana", "mine")
+    assert (changed["order"], changed["display"], changed["credential"]) == ("sender", "Ana", MINE)
     assert desk.json("senders", "set", "200", "--no-pace")["pace"] is None
     assert desk.json("senders", "show", "200")["order"] == "sender"
 
@@ -401,7 +402,7 @@ def test_reconnect_replaces_the_token_of_the_sender_that_is_named(desk: Desk) ->
     desk.store.change_marks(id, lambda marks: replace(marks, refused=refused))
     assert desk.json("senders", "show", id)["auth"]["state"] == "needs_reauth"
     shown = desk.json("senders", "reconnect", id, "--token", "-", given=TOKEN)
-    assert desk.secrets == {f"pombo-credential-{id}": ["old", TOKEN]}
+    assert desk.secrets == {f"pombo-credential-bakery-{id}": ["old", TOKEN]}
     assert (shown["id"], shown["auth"]["state"]) == (id, "connected")
 
 
@@ -415,14 +416,14 @@ def test_reconnect_while_the_queue_is_down_says_when_messages_go(desk: Desk, mon
     result = desk.invoke("senders", "reconnect", id, "--token", "-", given=TOKEN)
     assert result.exit_code == 0
     assert "within 10 minutes" in result.stderr
-    assert desk.secrets == {f"pombo-credential-{id}": ["old", TOKEN]}
+    assert desk.secrets == {f"pombo-credential-bakery-{id}": ["old", TOKEN]}
 
 
 def test_sender_with_the_environments_token_gets_one_of_its_own(desk: Desk) -> None:
     desk("tenants", "add", "bakery")
     id = desk.json("senders", "add", "--tenant", "bakery", *NUMBER)["id"]
     shown = desk.json("senders", "reconnect", "200", "--token", "-", given=TOKEN)
-    assert shown["credential"] == f"pombo-credential-{id}"
+    assert shown["credential"] == f"pombo-credential-bakery-{id}"
     assert desk.json("senders", "show", id)["credential"] == shown["credential"]
     assert desk.secrets == {shown["credential"]: [TOKEN]}
 
@@ -474,7 +475,7 @@ def test_signing_secret_of_another_form_is_refused(desk: Desk) -> None:
 def test_removed_sender_is_gone_with_the_secret_that_pombo_made(desk: Desk) -> None:
     desk("tenants", "add", "bakery")
     id = desk.json("senders", "add", "--tenant", "bakery", *NUMBER, "--token", "-", given=TOKEN)["id"]
-    assert desk.secrets == {f"pombo-credential-{id}": [TOKEN]}
+    assert desk.secrets == {f"pombo-credential-bakery-{id}": [TOKEN]}
     assert desk.invoke("senders", "remove", id).exit_code == 2, "nobody can be asked"
     assert desk.json("senders", "remove", id, "--yes") == {"id": id}
     assert desk.json("senders", "list", "--tenant", "bakery")["senders"] == []
@@ -483,11 +484,20 @@ def test_removed_sender_is_gone_with_the_secret_that_pombo_made(desk: Desk) -> N
 
 def test_secret_that_an_operator_made_outlives_the_sender(desk: Desk) -> None:
     desk("tenants", "add", "bakery")
-    desk.secrets.add("of-an-operator", TOKEN)
-    desk("senders", "add", "--tenant", "bakery", *NUMBER, "--credential", "of-an-operator")
-    assert desk.json("senders", "show", "200")["credential"] == "of-an-operator"
+    desk.secrets.add(MINE, TOKEN)
+    desk("senders", "add", "--tenant", "bakery", *NUMBER, "--credential", MINE)
+    assert desk.json("senders", "show", "200")["credential"] == MINE
     desk("senders", "remove", "200", "--yes")
-    assert desk.secrets == {"of-an-operator": [TOKEN]}
+    assert desk.secrets == {MINE: [TOKEN]}
+
+
+@pytest.mark.parametrize("name", ["bakery-token", "pombo-credential-", "pombo-handler-bakery", f"{MINE}/versions/1"])
+def test_secret_that_the_services_may_not_read_is_a_usage_error(desk: Desk, name: str) -> None:
+    desk("tenants", "add", "bakery")
+    added = desk.invoke("senders", "add", "--tenant", "bakery", *NUMBER, "--credential", name)
+    assert (added.exit_code, "pombo-credential-" in added.stderr) == (2, True)
+    desk("senders", "add", "--tenant", "bakery", *NUMBER)
+    assert desk.invoke("senders", "set", "200", "--credential", name).exit_code == 2
 
 
 def test_number_of_the_environment_is_not_removed(desk: Desk) -> None:
