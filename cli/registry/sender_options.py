@@ -41,7 +41,7 @@ def secret_name(_context: click.Context, _parameter: click.Parameter, value: str
 
 per_second_option = click.option(
     "--per-second",
-    type=click.FloatRange(0, 80, min_open=True),
+    type=click.FloatRange(0.001, 80),
     metavar="RATE",
     help="Messages a second, if the number may send fewer than its queue.",
 )

@@ -18,7 +18,7 @@ from cli.registry.context import (
     say,
     yes_option,
 )
-from cli.registry.drains import drain_of
+from cli.registry.drains import drain_of, start_drains
 from cli.registry.early_events import offer_early, replay_early
 from cli.registry.reconnect import reconnected
 from cli.registry.sender_options import burst_option, check_id, known_provider, pace_of, per_second_option, secret_name
@@ -242,6 +242,8 @@ def set_sender(
     if sender in context.environment:
         raise click.ClickException("This number is the environment's: its settings are variables.")
     after = with_auth(context, operations.set_sender(context.registry, context.clock, sender.id, change))
+    if (after.sender.pace, after.sender.credential) != (sender.pace, sender.credential):
+        start_drains([sender.id], data_dir)  # what waits has its place by the former pace
     say(as_json, output.sender_as_dict(after.sender, after.auth), f"Changed sender {sender.id}.")
 
 

@@ -225,7 +225,7 @@ def resume(id: str, as_json: bool, data_dir: Path) -> None:
     """
     context = open_registry(data_dir)
     tenant = registry.resume(context.registry, context.clock, id)
-    start_drains((sender.id for sender in registry.values_of(context.registry, EntryKind.SENDER, id)), data_dir)
+    start_drains((entry.name.id for entry in entries_of(context.registry, EntryKind.SENDER, id)), data_dir)
     say(as_json, output.tenant_as_dict(tenant), f"Tenant {id} is active: its waiting messages are sent.")
 
 

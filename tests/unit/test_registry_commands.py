@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.commands import pombo
-from cli.registry import context, senders
+from cli.registry import context, senders, tenants
 from shared.bootstrap import connect
 from shared.domain.errors import QueueUnavailable, SecretsUnavailable
 from shared.domain.identity import credential_fingerprint, message_event_id, sender_id
@@ -23,9 +23,9 @@ from shared.domain.record import State
 from shared.operations import registry
 from shared.operations.dead_letters import Decision, Done
 from shared.operations.registry import Invalid, NotFound, Refused, Taken
-from shared.pipeline.registry import EntryKind
+from shared.pipeline.registry import EntryKind, EntryWrite
 from shared.stores.sqlite.store import SqliteStore
-from shared.tenants.entries import tenant_name
+from shared.tenants.entries import sender_name, tenant_name
 from tests.support.parts import LIMITS, NOW, an_event, ended
 from tests.support.stack import clean_environment, cli, fails
 
@@ -368,13 +368,44 @@ def test_pace_order_display_and_credential_are_changed(desk: Desk) -> None:
 
 @pytest.mark.parametrize(
     "given",
-    [(), ("--burst", "2"), ("--per-second", "0"), ("--per-second", "nan"), ("--per-second", "1", "--no-pace")],
-    ids=["nothing", "burst alone", "zero", "no number", "both"],
+    [
+        (),
+        ("--burst", "2"),
+        ("--per-second", "0"),
+        ("--per-second", "1e-9"),
+        ("--per-second", "nan"),
+        ("--per-second", "1", "--no-pace"),
+    ],
+    ids=["nothing", "burst alone", "zero", "next to nothing", "no number", "both"],
 )
 def test_change_of_a_sender_that_makes_no_sense_is_a_usage_error(desk: Desk, given: tuple[str, ...]) -> None:
     desk("tenants", "add", "bakery")
     desk("senders", "add", "--tenant", "bakery", *NUMBER)
     assert desk.invoke("senders", "set", "200", *given).exit_code == 2
+
+
+def test_waiting_messages_take_new_places_only_when_pace_or_credential_changes(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drained: list[str] = []
+    monkeypatch.setattr(senders, "start_drains", lambda ids, _: drained.extend(ids))
+    desk("tenants", "add", "bakery")
+    id = desk.json("senders", "add", "--tenant", "bakery", *NUMBER)["id"]
+    changes = ["--per-second=2", "--per-second=2", "--display=Ana", "--no-pace", f"--credential={MINE}"]
+    assert [desk("senders", "set", "200", change) and len(drained) for change in changes] == [1, 1, 1, 2, 3]
+    assert set(drained) == {id}
+
+
+def test_resume_wakes_a_sender_that_only_a_newer_version_can_read(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    drained: list[str] = []
+    monkeypatch.setattr(tenants, "start_drains", lambda ids, _: drained.extend(ids))
+    desk("tenants", "add", "bakery")
+    id = desk.json("senders", "add", "--tenant", "bakery", *NUMBER)["id"]
+    (found,) = desk.store.entries([sender_name(id)])
+    assert found
+    assert desk.store.commit_entries([EntryWrite(found.name, "bakery", {"newer": 1}, found.version)])
+    desk("tenants", "resume", "bakery")
+    assert drained == [id]
 
 
 def test_marks_of_connected_senders_are_not_read_one_by_one(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
