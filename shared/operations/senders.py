@@ -11,7 +11,7 @@ from shared.domain.identity import is_id_prefix, pace_id, sender_id
 from shared.domain.listings import Listing
 from shared.domain.marks import Marks, is_refused
 from shared.domain.record import Delivery
-from shared.domain.tenants import Sender
+from shared.domain.tenants import DEFAULT_TENANT, Sender
 from shared.operations.dead_letters import PAGE, pages
 from shared.operations.registry import Decided, Invalid, NotFound, Taken, commit, tenant_entry
 from shared.pipeline.clock import Clock
@@ -57,10 +57,12 @@ def add_sender(registry: Registry, clock: Clock, environment: Sequence[Sender], 
 
 def check_free(registry: Registry, environment: Sequence[Sender], sender: Sender) -> tuple[Entry, Entry | None]:
     """The entries of the tenant that claims the number, and of the account if it has one. Raises Taken if the number or
-    the account has an owner, else as `add_sender`.
+    the account has an owner, Invalid for tenant `default`, else as `add_sender`.
     """
     if sender.id in (ours.id for ours in environment):
         raise Taken("This number is the environment's: it belongs to tenant default.")
+    if sender.tenant == DEFAULT_TENANT:
+        raise Invalid("tenant", "Tenant default has only the environment's number: add a tenant for another one.")
     tenant = tenant_entry(registry, sender.tenant)
     found, holder = registry.entries([sender_name(sender.id), account_name(sender.provider, sender.account)])
     if found is not None:

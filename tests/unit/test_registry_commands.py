@@ -312,7 +312,7 @@ REFUSALS: dict[str, tuple[tuple[str, ...], type[Refused], str]] = {
     "an account that another tenant has": (("florist", "201", "300"), Taken, "belongs to tenant bakery already"),
     "the number of the environment": (("bakery", "100000000000001", "300"), Taken, "tenant default"),
     "a tenant that does not exist": (("nobody", "201", "301"), NotFound, "There is no tenant nobody"),
-    "the tenant of the environment": (("default", "201", "301"), Invalid, "the environment"),
+    "the tenant of the environment": (("default", "201", "301"), Invalid, "add a tenant for another one"),
 }
 
 
