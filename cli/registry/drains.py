@@ -6,6 +6,7 @@ from pathlib import Path
 
 from cli.dead.decision_context import deciding
 from cli.registry.context import hint
+from local.terminal import WrongSettings
 from shared.bootstrap.backends import build_queue
 from shared.domain.drains import DrainTask
 from shared.domain.errors import QueueUnavailable
@@ -35,8 +36,13 @@ def start_drains(senders: Iterable[str], data_dir: Path) -> None:
 
 
 def _start(senders: Iterable[str], data_dir: Path) -> None:
-    """The drains run once every service knows that the senders may send. Raises QueueUnavailable."""
-    decision = deciding(data_dir, needs_queue=True)
+    """The drains run once every service knows that the senders may send. Raises QueueUnavailable, also if the settings
+    of the queue are missing: what the command changed is in force all the same.
+    """
+    try:
+        decision = deciding(data_dir, needs_queue=True)
+    except WrongSettings as error:
+        raise QueueUnavailable(error.message) from error
     if not decision.running.runs:
         hint("No Pombo is running here: waiting messages are sent when one starts.")
         return

@@ -450,6 +450,15 @@ def test_reconnect_while_the_queue_is_down_says_when_messages_go(desk: Desk, mon
     assert desk.secrets == {f"pombo-credential-bakery-{id}": ["old", TOKEN]}
 
 
+@pytest.mark.parametrize("command", [("senders", "set", "200", "--per-second", "1"), ("tenants", "resume", "bakery")])
+def test_change_without_the_settings_of_the_queue_is_made_all_the_same(desk: Desk, command: tuple[str, ...]) -> None:
+    desk("tenants", "add", "bakery")
+    desk("senders", "add", "--tenant", "bakery", *NUMBER)
+    desk.env["DRAIN_TASK_QUEUE_NAME"] = "no such name"
+    result = desk.invoke(*command)
+    assert (result.exit_code, "within 10 minutes" in result.stderr) == (0, True), result.output
+
+
 def test_sender_with_the_environments_token_gets_one_of_its_own(desk: Desk) -> None:
     desk("tenants", "add", "bakery")
     id = desk.json("senders", "add", "--tenant", "bakery", *NUMBER)["id"]
