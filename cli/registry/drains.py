@@ -36,8 +36,9 @@ def start_drains(senders: Iterable[str], data_dir: Path) -> None:
 
 
 def _start(senders: Iterable[str], data_dir: Path) -> None:
-    """The drains run once every service knows that the senders may send. Raises QueueUnavailable, also if the settings
-    of the queue are missing: what the command changed is in force all the same.
+    """The drains run once every service knows that the senders may send, by the store's clock: that of an operator's
+    machine may be wrong. Raises QueueUnavailable, also if the settings of the queue are missing: what the command
+    changed is in force all the same. Raises StoreUnavailable.
     """
     try:
         decision = deciding(data_dir, needs_queue=True)
@@ -46,7 +47,6 @@ def _start(senders: Iterable[str], data_dir: Path) -> None:
     if not decision.running.runs:
         hint("No Pombo is running here: waiting messages are sent when one starts.")
         return
-    clock, queue = SystemClock(), build_queue(decision.settings)
-    since = clock.now() + KNOWN_EVERYWHERE
+    queue, since = build_queue(decision.settings), decision.running.store.time() + KNOWN_EVERYWHERE
     for sender in senders:
-        queue.ensure_drain(DrainTask(sender, since, clock.token()))
+        queue.ensure_drain(DrainTask(sender, since, SystemClock().token()))

@@ -46,13 +46,9 @@ class FakeOnboarding:
             raise self.subscription
 
 
-@dataclass
-class Fixed:
-    def now(self) -> datetime:
+class Store(SqliteStore):
+    def time(self) -> datetime:
         return NOW
-
-    def jitter(self) -> float:
-        return 0.0
 
 
 @dataclass
@@ -63,7 +59,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.onboarding = FakeOnboarding(self.steps)
-        self.connect = Connect(self.onboarding, self.secrets, self.store, Fixed())  # type: ignore[arg-type]
+        self.connect = Connect(self.onboarding, self.secrets, self.store)
 
     def drain(self, sender_id: str) -> None:
         self.steps.append(f"drain {sender_id}")
@@ -74,7 +70,7 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    return World(FileSecrets(tmp_path / FILE), SqliteStore(tmp_path / "pombo.sqlite", Limits(), lambda: NOW))
+    return World(FileSecrets(tmp_path / FILE), Store(tmp_path / "pombo.sqlite", Limits(), lambda: NOW))
 
 
 # ---- a new sender

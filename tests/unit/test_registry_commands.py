@@ -5,7 +5,9 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -13,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.commands import pombo
-from cli.registry import context, senders, tenants
+from cli.registry import context, drains, senders, tenants
 from shared.bootstrap import connect
 from shared.domain.errors import QueueUnavailable, SecretsUnavailable
 from shared.domain.identity import credential_fingerprint, message_event_id, sender_id
@@ -27,6 +29,7 @@ from shared.pipeline.registry import EntryKind, EntryWrite
 from shared.stores.sqlite.store import SqliteStore
 from shared.tenants.entries import sender_name, tenant_name
 from tests.support.parts import LIMITS, NOW, an_event, ended
+from tests.support.pipelines import Queue
 from tests.support.stack import clean_environment, cli, fails
 
 SIGNING = "whsec_" + "A" * 32
@@ -448,6 +451,15 @@ def test_reconnect_while_the_queue_is_down_says_when_messages_go(desk: Desk, mon
     assert result.exit_code == 0
     assert "within 10 minutes" in result.stderr
     assert desk.secrets == {f"pombo-credential-bakery-{id}": ["old", TOKEN]}
+
+
+def test_drain_begins_by_the_clock_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator's machine whose clock is behind would begin it before the services know of the change."""
+    queue, running = Queue(), SimpleNamespace(runs=True, store=SimpleNamespace(time=lambda: NOW))
+    monkeypatch.setattr(drains, "deciding", lambda *_, **__: SimpleNamespace(running=running, settings=None))
+    monkeypatch.setattr(drains, "build_queue", lambda _: queue)
+    drains.start_drains(["a" * 40], Path())
+    assert [(drain.sender, drain.since) for drain in queue.drains] == [("a" * 40, NOW + timedelta(seconds=6))]
 
 
 @pytest.mark.parametrize("command", [("senders", "set", "200", "--per-second", "1"), ("tenants", "resume", "bakery")])
