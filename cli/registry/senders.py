@@ -58,7 +58,7 @@ def senders() -> None:
     type=click.Choice([order.value for order in Order]),
     default=Order.CONTACT.value,
     show_default=True,
-    help="Send in order to each contact, or all messages of the number one after another.",
+    help="Send in order to each contact, or all messages of the number one after another. Kept, but not in force yet.",
 )
 @per_second_option
 @burst_option
