@@ -17,6 +17,7 @@ from shared.bootstrap.connect import build_connect
 from shared.bootstrap.secrets import build_secrets
 from shared.config import Config
 from shared.config.parsers import BadValue, endpoint, header
+from shared.domain.errors import SecretsUnavailable
 from shared.domain.tenants import Sender
 from shared.operations.connect import Connect
 from shared.pipeline.clock import Clock, SystemClock
@@ -59,6 +60,16 @@ class RegistryContext:
     def secrets(self) -> Secrets:
         """Where this stack keeps the secrets of tenants."""
         return build_secrets(self.settings)
+
+    def remove_secret(self, name: str) -> None:
+        """Remove a secret that nothing names any more. Raises SecretsUnavailable, with a hint: no second run of the
+        command would find it.
+        """
+        try:
+            self.secrets().remove(name)
+        except SecretsUnavailable:
+            hint(f"Everything else is done, but the secret {name} still exists: delete it by hand.")
+            raise
 
     def connect(self) -> Connect:
         """What checks a token with the provider, keeps it, and has webhooks sent here."""

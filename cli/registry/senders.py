@@ -292,7 +292,7 @@ def remove(id: str, yes: bool, as_json: bool, data_dir: Path) -> None:
     confirm_id("sender", id, yes)
     gone = operations.remove_sender(context.registry, context.store, context.clock, sender.id)
     if gone.credential == credential_name(gone):
-        context.secrets().remove(gone.credential)
+        context.remove_secret(gone.credential)
     say(as_json, {"id": gone.id}, f"Removed sender {gone.id} of tenant {gone.tenant}.")
 
 

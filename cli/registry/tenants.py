@@ -188,7 +188,7 @@ def set_tenant(
 
     after = registry.set_tenant(context.registry, context.clock, id, change)
     if no_handler and before.handler:
-        context.secrets().remove(before.handler.secret)
+        context.remove_secret(before.handler.secret)
     say(as_json, output.tenant_as_dict(after) | ({"handler_secret": made} if made else {}), f"Changed tenant {id}.")
     if not as_json:
         show_made(made)
@@ -249,7 +249,7 @@ def remove(id: str, yes: bool, as_json: bool, data_dir: Path) -> None:
     confirm_id("tenant", id, yes)
     gone = registry.remove_tenant(context.registry, context.store, context.clock, id)
     if gone.handler:
-        context.secrets().remove(gone.handler.secret)
+        context.remove_secret(gone.handler.secret)
     say(as_json, {"id": id}, f"Removed tenant {id}.")
 
 

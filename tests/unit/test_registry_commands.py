@@ -52,6 +52,8 @@ class MemorySecrets(dict[str, list[str]]):
         self.setdefault(name, []).append(value)
 
     def remove(self, name: str) -> None:
+        if self.is_down:
+            raise SecretsUnavailable
         self.pop(name, None)
 
 
@@ -532,6 +534,27 @@ def test_removed_sender_is_gone_with_the_secret_that_pombo_made(desk: Desk) -> N
     assert desk.json("senders", "remove", id, "--yes") == {"id": id}
     assert desk.json("senders", "list", "--tenant", "bakery")["senders"] == []
     assert desk.secrets == {}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("senders", "remove", "200", "--yes"),
+        ("tenants", "set", "florist", "--no-handler"),
+        ("tenants", "remove", "florist", "--yes"),
+    ],
+    ids=" ".join,
+)
+def test_secret_that_could_not_be_deleted_is_named(desk: Desk, command: tuple[str, ...]) -> None:
+    """The sender or the tenant is gone, so a second run would not find its secret."""
+    desk("tenants", "add", "bakery")
+    desk("tenants", "add", "florist", "--handler-url", "https://b.example")
+    desk("senders", "add", "--tenant", "bakery", *NUMBER, "--token", "-", given=TOKEN)
+    desk.secrets.is_down = True
+    result = desk.invoke(*command)
+    assert isinstance(result.exception, SecretsUnavailable)
+    (named,) = [name for name in desk.secrets if f"the secret {name} still exists" in result.stderr]
+    assert named.startswith("pombo-credential-" if command[0] == "senders" else "pombo-handler-")
 
 
 def test_secret_that_an_operator_made_outlives_the_sender(desk: Desk) -> None:
