@@ -20,7 +20,7 @@ from cli.registry.context import (
     tell_end,
     yes_option,
 )
-from cli.registry.drains import drain_of
+from cli.registry.drains import drain_of, start_drains
 from cli.registry.early_events import offer_early, replay_early
 from cli.registry.reconnect import reconnected
 from cli.registry.sender_options import (
@@ -69,7 +69,7 @@ def senders() -> None:
     type=click.Choice([order.value for order in Order]),
     default=Order.CONTACT.value,
     show_default=True,
-    help="Send in order to each contact, or all messages of the number one after another.",
+    help="Send in order to each contact, or all messages of the number one after another. Kept, but not in force yet.",
 )
 @per_second_option
 @burst_option
@@ -245,6 +245,8 @@ def set_sender(
     if sender in context.environment:
         raise click.ClickException("This number is the environment's: its settings are variables.")
     after = with_auth(context, operations.set_sender(context.registry, context.clock, sender.id, change))
+    if (after.sender.pace, after.sender.credential) != (sender.pace, sender.credential):
+        start_drains([sender.id], data_dir)  # what waits has its place by the former pace
     say(as_json, output.sender_as_dict(after.sender, after.auth), f"Changed sender {sender.id}.")
     if credential:
         context.look_for_secret(credential)
@@ -266,8 +268,7 @@ def reconnect(id: str, token: str, as_json: bool, data_dir: Path) -> None:
     """
     secret = read_secret("--token", token) or ""
     context = open_registry(data_dir)
-    before, start_drain = _find(context, id), drain_of(data_dir)
-    sender = reconnected(context, before, secret, start_drain)
+    sender = reconnected(context, _find(context, id), secret, drain_of(data_dir))
     one = with_auth(context, sender)
     sentence = f"Reconnected sender {sender.id}. Pombo sends its waiting messages."
     say(as_json, output.sender_as_dict(one.sender, one.auth), sentence)

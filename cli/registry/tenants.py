@@ -16,7 +16,7 @@ from cli.registry.context import (
     say,
     yes_option,
 )
-from cli.registry.drains import drain_of, start_drains
+from cli.registry.drains import start_drains
 from cli.registry.handler_of_tenant import set_handler, show_made, signing_secret
 from cli.running import data_dir_option
 from local.invocation import program
@@ -223,9 +223,9 @@ def resume(id: str, as_json: bool, data_dir: Path) -> None:
     Examples:
       pombo tenants resume bakery
     """
-    context, start_drain = open_registry(data_dir), drain_of(data_dir)
+    context = open_registry(data_dir)
     tenant = registry.resume(context.registry, context.clock, id)
-    start_drains(registry.entries_of(context.registry, EntryKind.SENDER, id), start_drain)
+    start_drains((entry.name.id for entry in entries_of(context.registry, EntryKind.SENDER, id)), data_dir)
     say(as_json, output.tenant_as_dict(tenant), f"Tenant {id} is active: its waiting messages are sent.")
 
 

@@ -9,14 +9,14 @@ import json
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import grpc
 
-from local.secret_manager.calls import CallRefused, Calls, ProtoMessage
+from local.grpc_methods import serve
+from local.secret_manager.calls import Calls
 from local.secret_manager.secret_table import SecretTable
 
 SERVICE = "google.cloud.secretmanager.v1.SecretManagerService"
@@ -39,9 +39,7 @@ def main(arguments: list[str] | None = None) -> None:
     options.data_dir.mkdir(parents=True, exist_ok=True)
     table = SecretTable(options.data_dir / FILE)
     server = _grpc.server(ThreadPoolExecutor(CALLS_AT_ONCE), options=[("grpc.so_reuseport", 0)])
-    methods = Calls(table, tuple(options.only)).methods()
-    handlers = {name: _handler(request, answer) for name, (request, answer) in methods.items()}
-    server.add_generic_rpc_handlers((_grpc.method_handlers_generic_handler(SERVICE, handlers),))
+    serve(server, SERVICE, Calls(table, tuple(options.only)).methods())
     try:
         port = server.add_insecure_port(f"{LOOPBACK}:{options.port}")
     except RuntimeError:
@@ -51,20 +49,6 @@ def main(arguments: list[str] | None = None) -> None:
     stop.wait()
     server.stop(PATIENCE).wait()
     table.close()
-
-
-def _handler(request: ProtoMessage, answer: Callable[[ProtoMessage], ProtoMessage]) -> Any:
-    def respond(message: ProtoMessage, context: Any) -> ProtoMessage:
-        try:
-            return answer(message)
-        except CallRefused as refused:
-            context.abort(refused.code, refused.sentence)
-
-    return _grpc.unary_unary_rpc_method_handler(
-        respond,
-        request_deserializer=request.FromString,
-        response_serializer=lambda response: response.SerializeToString(),
-    )
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:

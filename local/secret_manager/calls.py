@@ -5,36 +5,21 @@ policies, rotation, checksums, expiry.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import grpc
 from google.cloud import secretmanager_v1 as api
 from google.protobuf import empty_pb2  # type: ignore[import-untyped]
 
+from local.grpc_methods import CallRefused, Methods, ProtoMessage
 from local.secret_manager.secret_table import SecretTable, State, Version
-
-ProtoMessage = Any
-"""A protobuf message; the generated classes have no types."""
-
-Methods = Mapping[str, tuple[ProtoMessage, Callable[[ProtoMessage], ProtoMessage]]]
-"""The calls by their names in the reference: the type of the request, and what answers it."""
 
 LARGEST = 65536
 """Bytes of one version's data, as documented."""
 
 _SECRET_ID = re.compile(r"[A-Za-z0-9_-]{1,255}")
 _PAGE = 25
-
-
-class CallRefused(Exception):
-    """A call that is refused; the server turns it into its gRPC status."""
-
-    def __init__(self, code: grpc.StatusCode, sentence: str) -> None:
-        super().__init__(sentence)
-        self.code = code
-        self.sentence = sentence
 
 
 @dataclass(frozen=True, slots=True)

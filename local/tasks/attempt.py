@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from local.faults import Fault, FaultBook
+from local.grpc_methods import ProtoMessage
 from local.tasks import names
 from local.tasks.headers import attempt_headers
 from local.tasks.http_target import NO_ANSWER_IN_TIME, UNREACHABLE, Call, HttpTarget
 from local.tasks.log import Log
 from local.tasks.oidc import TokenMinter
-from local.tasks.protobuf import ProtoMessage, Task, seconds
+from local.tasks.protobuf import Task, seconds
 from local.tasks.queue_config import retry_policy
 from local.tasks.queue_routing import request_of
 from local.tasks.retry_and_rate import RetryPolicy, backoff, is_given_up, least_wait

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from local.grpc_methods import ProtoMessage
 from local.tasks.attempt import Attempts, labels, take_fault
-from local.tasks.protobuf import ProtoMessage, Queue, Task
+from local.tasks.protobuf import Queue, Task
 from local.tasks.queue_dispatcher import QueueDispatcher
 from local.tasks.queue_table import QueueTable
 from local.tasks.task_table import StoredTask, TaskTable

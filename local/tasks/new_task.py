@@ -4,8 +4,9 @@ Sources: Task, HttpRequest and CreateTaskRequest of google-cloud-tasks 2.26; the
 real service in https://github.com/aertje/cloud-tasks-emulator/blob/main/conformance/golden/headers.json.
 """
 
+from local.grpc_methods import ProtoMessage
 from local.tasks import names
-from local.tasks.protobuf import ProtoMessage, Task, seconds
+from local.tasks.protobuf import Task, seconds
 from local.tasks.queue_config import check_retry_config
 from local.tasks.refusals import invalid, not_imitated
 

@@ -4,19 +4,13 @@ These are the plain protobuf classes under the proto-plus types: the same bytes 
 2026-11), and with `HasField`.
 """
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from google.cloud import tasks_v2
 from google.protobuf import empty_pb2, field_mask_pb2  # type: ignore[import-untyped]
 
+from local.grpc_methods import ProtoMessage
 from local.tasks.task_table import StoredTask
-
-ProtoMessage = Any
-"""A protobuf message; the generated classes have no types."""
-
-Methods = Mapping[str, tuple[ProtoMessage, Callable[[ProtoMessage], ProtoMessage]]]
-"""The calls by their names in the reference: the type of the request, and what answers it."""
 
 Task: Any = tasks_v2.Task.pb()
 Queue: Any = tasks_v2.Queue.pb()

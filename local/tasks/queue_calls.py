@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 
 from google.cloud import tasks_v2 as v2
 
+from local.grpc_methods import CallRefused, Methods, ProtoMessage
 from local.tasks import names, paging, queue_config
 from local.tasks.dispatcher import Dispatcher
 from local.tasks.log import Log
-from local.tasks.protobuf import Empty, Methods, ProtoMessage, Queue, set_moment
+from local.tasks.protobuf import Empty, Queue, set_moment
 from local.tasks.queue_table import QueueTable
-from local.tasks.refusals import CallRefused, invalid, not_imitated
+from local.tasks.refusals import invalid, not_imitated
 from local.tasks.task_table import TaskTable
 
 LARGEST_PAGE = 9800

@@ -6,8 +6,9 @@ https://cloud.google.com/tasks/docs/configuring-queues shows for a queue created
 
 from dataclasses import dataclass
 
+from local.grpc_methods import ProtoMessage
 from local.tasks import names, queue_routing
-from local.tasks.protobuf import FieldMask, ProtoMessage, Queue, seconds
+from local.tasks.protobuf import FieldMask, Queue, seconds
 from local.tasks.refusals import invalid, not_imitated
 from local.tasks.retry_and_rate import UNLIMITED, RetryPolicy, burst_size
 

@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from local.grpc_methods import ProtoMessage
 from local.tasks.attempt import Attempts
-from local.tasks.protobuf import ProtoMessage
 from local.tasks.queue_config import pace
 from local.tasks.retry_and_rate import Bucket
 from local.tasks.task_table import StoredTask, TaskTable

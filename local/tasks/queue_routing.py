@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from google.cloud.tasks_v2 import HttpMethod, UriOverride
 
-from local.tasks.protobuf import ProtoMessage
+from local.grpc_methods import ProtoMessage
 from local.tasks.refusals import invalid, not_imitated
 
 _SCHEMES = {UriOverride.Scheme.HTTP: "http", UriOverride.Scheme.HTTPS: "https"}

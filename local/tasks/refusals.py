@@ -6,14 +6,7 @@ https://github.com/aertje/cloud-tasks-emulator/blob/main/conformance/golden/real
 
 import grpc
 
-
-class CallRefused(Exception):
-    """A call that is refused; the server turns it into its gRPC status."""
-
-    def __init__(self, code: grpc.StatusCode, sentence: str) -> None:
-        super().__init__(sentence)
-        self.code = code
-        self.sentence = sentence
+from local.grpc_methods import CallRefused
 
 
 class NameUsed(CallRefused):

@@ -19,8 +19,8 @@ from urllib.parse import parse_qsl, unquote
 import grpc
 from google.protobuf import json_format  # type: ignore[import-untyped]
 
-from local.tasks.protobuf import Methods, ProtoMessage
-from local.tasks.refusals import CallRefused, invalid, not_imitated
+from local.grpc_methods import CallRefused, Methods, ProtoMessage
+from local.tasks.refusals import invalid, not_imitated
 
 _Code = grpc.StatusCode
 HTTP_STATUSES: Mapping[grpc.StatusCode, int] = {

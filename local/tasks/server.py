@@ -1,8 +1,4 @@
-"""The server: takes the calls of google.cloud.tasks.v2.CloudTasks over gRPC and REST, on one port of loopback only.
-
-google-cloud-tasks ships no servicer, so the methods are registered by name, with the message types of its own stubs.
-gRPC itself answers UNIMPLEMENTED for any other method.
-"""
+"""The server: takes the calls of google.cloud.tasks.v2.CloudTasks over gRPC and REST, on one port of loopback only."""
 
 import secrets
 import sys
@@ -15,9 +11,8 @@ from typing import Any
 
 import grpc
 
+from local.grpc_methods import Methods, serve
 from local.tasks.front import Front
-from local.tasks.protobuf import Methods, ProtoMessage
-from local.tasks.refusals import CallRefused
 from local.tasks.rest import RestApi
 
 SERVICE = "google.cloud.tasks.v2.CloudTasks"
@@ -34,8 +29,7 @@ class Server:
         self._front = Front(port)
         self.address = self._front.address
         self._grpc = _grpc.server(ThreadPoolExecutor(CALLS_AT_ONCE))
-        handlers = {name: _handler(request, answer) for name, (request, answer) in methods.items()}
-        self._grpc.add_generic_rpc_handlers((_grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        serve(self._grpc, SERVICE, methods)
         address, path = _private_address()
         self._grpc.add_insecure_port(address)
         self._grpc.start()
@@ -67,17 +61,3 @@ def _private_address() -> tuple[str, str]:
         path = str(Path(tempfile.mkdtemp(prefix="pombo-tasks-")) / "grpc")
         address = f"unix:{path}"
     return address, path
-
-
-def _handler(request: ProtoMessage, answer: Callable[[ProtoMessage], ProtoMessage]) -> Any:
-    def respond(message: ProtoMessage, context: Any) -> ProtoMessage:
-        try:
-            return answer(message)
-        except CallRefused as refused:
-            context.abort(refused.code, refused.sentence)
-
-    return _grpc.unary_unary_rpc_method_handler(
-        respond,
-        request_deserializer=request.FromString,
-        response_serializer=lambda response: response.SerializeToString(),
-    )

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from google.cloud import tasks_v2 as v2
 
 from local.faults import FaultBook
+from local.grpc_methods import Methods, ProtoMessage
 from local.tasks import names, new_task, paging
 from local.tasks.attempt import take_fault
 from local.tasks.dispatcher import Dispatcher
-from local.tasks.protobuf import Empty, Methods, ProtoMessage, View, seconds, task_message
+from local.tasks.protobuf import Empty, View, seconds, task_message
 from local.tasks.queue_table import QueueTable
 from local.tasks.refusals import NameUsed, invalid
 from local.tasks.task_table import StoredTask, TaskTable

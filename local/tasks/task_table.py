@@ -3,6 +3,7 @@
 import sqlite3
 from dataclasses import dataclass
 
+from local.grpc_methods import CallRefused
 from local.tasks import refusals
 from local.tasks.database import Database
 
@@ -193,6 +194,6 @@ class TaskTable:
             db.execute("UPDATE tasks SET next_at = ? WHERE id = ? AND next_at > ?", (now, task.id, now))
 
 
-def _missing(db: sqlite3.Connection, name: str, now: float) -> refusals.CallRefused:
+def _missing(db: sqlite3.Connection, name: str, now: float) -> CallRefused:
     used = db.execute("SELECT 1 FROM used_names WHERE name = ? AND free_at > ?", (name, now)).fetchone()
     return refusals.task_gone() if used else refusals.no_task()

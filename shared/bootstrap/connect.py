@@ -1,6 +1,5 @@
 """What connects senders, for the command line: the provider's onboarding, with the secrets and the store."""
 
-from shared.bootstrap.adapters import build_clock
 from shared.bootstrap.secrets import build_secrets, is_deployment
 from shared.channels.meta.onboarding import App, MetaOnboarding
 from shared.config import LOCAL_SECRETS, Config
@@ -14,7 +13,7 @@ GRAPH = "https://graph.facebook.com"
 
 def build_connect(settings: Config, store: Store) -> Connect:
     """Connects senders of Meta, whose marks are in this store."""
-    return Connect(build_onboarding(settings), build_secrets(settings), store, build_clock(settings))
+    return Connect(build_onboarding(settings), build_secrets(settings), store)
 
 
 def build_onboarding(settings: Config) -> MetaOnboarding:

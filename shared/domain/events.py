@@ -45,7 +45,9 @@ class ReceiptReceived:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Any other news of an account or a sender: `field` and `value` as the provider names them."""
+    """Any other news of an account or a sender: `field` and `value` as the provider names them. `time` is when it
+    happened, as far as the provider says, in whole seconds since 1970.
+    """
 
     provider: str
     account: str
@@ -81,6 +83,9 @@ class Unparsable:
 
 OF_ACCOUNT = "of_account"
 """The payload field of a stored Unparsable that holds `of_account`."""
+
+CHANGED_AT = "time"
+"""The payload field of a stored Change that holds its `time`, if it has one."""
 
 Event = MessageReceived | ReceiptReceived | Change | Unparsable
 

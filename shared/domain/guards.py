@@ -162,14 +162,15 @@ def inbound_guard(down: Outage | None, record: Delivery, limits: Limits, now: da
     return Elect(frozenset({DOWN}), why)
 
 
-def disconnected(marks: Marks, fingerprint: str) -> str | None:
-    """Why a sender cannot send, as a reason code; None if nothing is known against it.
+def disconnected(marks: Marks, is_refused: bool) -> str | None:
+    """Why a sender cannot send, as a reason code; None if nothing is known against it. `is_refused`: the credential in
+    use is refused.
 
     A block counts beyond its end: only an accepted send, or a notice from the provider, lifts it.
     """
     if marks.disconnected:
         return "disconnected"
-    if marks.refused and marks.refused.fingerprint == fingerprint:
+    if is_refused:
         return "needs_reauth"
     return "blocked" if marks.block or marks.receipt_block else None
 

@@ -74,7 +74,9 @@ class RefusedCredential:
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """The credential in use and since when, and the previous one, which instances of an earlier revision may use."""
+    """The credential in use, since when it connects the sender, and the previous one, which instances of an earlier
+    revision may use.
+    """
 
     fingerprint: str
     since: datetime
@@ -152,16 +154,29 @@ def of_credential_in_use(marks: Marks, fingerprint: str, now: datetime) -> Marks
     return replace(marks, credential=credential, block=block, refused=refused, disconnected=disconnected)
 
 
-def lifted(marks: Marks, fingerprint: str, now: datetime) -> Marks:
+def lifted(marks: Marks, fingerprint: str, now: datetime, is_newest: bool = False) -> Marks:
     """The marks after a check of the credential in use, also without a send: the refusal of another one is
-    over, even if it was noted after the change. The previous credential says nothing: it may be that of an instance of
-    an earlier revision.
+    over, even if it was noted after the change. The previous credential says nothing, because it may be that of an
+    instance of an earlier revision, unless `is_newest`: all instances use it, so it was put back.
     """
-    if not fingerprint or (marks.credential and fingerprint == marks.credential.previous):
+    if not fingerprint:
         return marks
+    known = marks.credential
+    if known and fingerprint == known.previous:
+        if not is_newest:
+            return marks
+        marks = replace(marks, credential=replace(known, previous=None))
     in_use = of_credential_in_use(marks, fingerprint, now)
     is_stale = in_use.refused is not None and in_use.refused.fingerprint != fingerprint
     return replace(in_use, refused=None) if is_stale else in_use
+
+
+def is_refused(marks: Marks) -> bool:
+    """Whether the credential that was used last is refused, as far as the marks tell without a look at it. A sender
+    without one is refused with an empty fingerprint, which never counts as used.
+    """
+    refused, used = marks.refused, marks.credential
+    return refused is not None and (used is None or refused.fingerprint in (used.fingerprint, ""))
 
 
 def is_reconnected(before: Marks, after: Marks) -> bool:
@@ -247,9 +262,8 @@ def reconnected(marks: Marks, fingerprint: str, now: datetime) -> Marks:
 
 
 def account_disconnected(marks: Marks, event: str, at: datetime) -> Marks:
-    """The marks of a sender of an account that the provider reports as disconnected or deleted; `event` is its word,
-    `at` when the report came. The first report is kept. One that came before the credential in use is about the former
-    connection and changes nothing.
+    """The marks of a sender of an account that was disconnected or deleted at `at`; `event` is the provider's word. The
+    first report is kept. What happened before the connection in use is about the former one and changes nothing.
     """
     if marks.disconnected or (marks.credential and at < marks.credential.since):
         return marks
@@ -257,11 +271,15 @@ def account_disconnected(marks: Marks, event: str, at: datetime) -> Marks:
 
 
 def account_connected(marks: Marks, at: datetime) -> Marks:
-    """The marks of a sender of an account that the provider reports as connected: a disconnection that was reported
-    before `at` is over, and so is a block.
+    """The marks of a sender of an account that was connected at `at`: an earlier disconnection is over, also one that
+    is reported later, and so is a block.
     """
-    noted = marks.disconnected
-    return replace(unblocked(marks), disconnected=noted if noted and noted.since > at else None)
+    noted, known = marks.disconnected, marks.credential
+    return replace(
+        unblocked(marks),
+        disconnected=noted if noted and noted.since > at else None,
+        credential=replace(known, since=max(known.since, at)) if known else None,
+    )
 
 
 # ---- after a send

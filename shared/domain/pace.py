@@ -46,6 +46,13 @@ def counted(bucket: Bucket | None, pace: Pace, limits: Limits, now: datetime) ->
     return Bucket((max(bucket.next, now) if bucket else now) + interval(pace, limits))
 
 
+def given_back(bucket: Bucket | None, pace: Pace, limits: Limits, now: datetime) -> Bucket | None:
+    """The bucket once all that wait have lost their places, so that they take new ones, also at another pace. What was
+    sent lately counts as a whole burst.
+    """
+    return bucket and Bucket(min(bucket.next, now + interval(pace, limits) * pace.burst))
+
+
 def is_valid(slot: datetime | None, limits: Limits, now: datetime) -> bool:
     """Whether a task may still use its slot, now or once it has come. One that came too late has lost it, because later
     ones have been counted on without it.

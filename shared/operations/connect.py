@@ -11,7 +11,6 @@ from shared.domain import marks
 from shared.domain.identity import credential_fingerprint
 from shared.domain.onboarding import Checked, OnboardingRefused
 from shared.domain.tenants import CREDENTIAL_PREFIX, Sender
-from shared.pipeline.clock import Clock
 from shared.pipeline.ports import Secrets, Store
 
 
@@ -43,12 +42,14 @@ class Connected:
 class Connect:
     """Connects senders of one provider. Its methods raise OnboardingRefused, OnboardingUnavailable, SecretsUnavailable
     and StoreUnavailable, and write nothing unless the provider accepted the token.
+
+    The time of a connection, which later reports of the provider are compared with, is the store's: the clock of an
+    operator's machine may be wrong.
     """
 
     onboarding: Onboarding
     secrets: Secrets
     store: Store
-    clock: Clock
 
     def connect(self, sender: Sender, token: str) -> Connected:
         """Connect a new sender. The caller then puts `Connected.sender` into the registry."""
@@ -73,11 +74,13 @@ class Connect:
         checked = self.onboarding.check(sender.provider_id, sender.account, token)
         self.secrets.add(sender.credential, token)
         self.onboarding.subscribe(sender.account, token)
-        now, fingerprint = self.clock.now(), credential_fingerprint(token)
+        now, fingerprint = self.store.time(), credential_fingerprint(token)
         self.store.change_marks(sender.id, lambda current: marks.reconnected(current, fingerprint, now))
         return checked
 
 
 def credential_name(sender: Sender) -> str:
-    """The name of the secret that holds a sender's access token."""
-    return f"{CREDENTIAL_PREFIX}{sender.id}"
+    """The name of the secret that holds a sender's access token. It has the tenant: a number that moves to another
+    tenant gets another secret, so no process that still knows the former owner finds the new owner's token.
+    """
+    return f"{CREDENTIAL_PREFIX}{sender.tenant}-{sender.id}"

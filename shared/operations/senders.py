@@ -9,9 +9,9 @@ from datetime import datetime
 
 from shared.domain.identity import pace_id, sender_id
 from shared.domain.listings import Listing
-from shared.domain.marks import Marks
+from shared.domain.marks import Marks, is_refused
 from shared.domain.record import Delivery
-from shared.domain.tenants import Sender
+from shared.domain.tenants import DEFAULT_TENANT, Sender
 from shared.operations.dead_letters import PAGE, pages
 from shared.operations.registry import Decided, Invalid, NotFound, Taken, beginning_with, commit, tenant_entry
 from shared.pipeline.clock import Clock
@@ -65,10 +65,12 @@ def add_sender(registry: Registry, clock: Clock, environment: Sequence[Sender], 
 
 def check_free(registry: Registry, environment: Sequence[Sender], sender: Sender) -> tuple[Entry, Entry | None]:
     """The entries of the tenant that claims the number, and of the account if it has one. Raises Taken if the number or
-    the account has an owner, else as `add_sender`.
+    the account has an owner, Invalid for tenant `default`, else as `add_sender`.
     """
     if sender.id in (ours.id for ours in environment):
         raise Taken("This number is the environment's: it belongs to tenant default.")
+    if sender.tenant == DEFAULT_TENANT:
+        raise Invalid("tenant", "Tenant default has only the environment's number: add a tenant for another one.")
     tenant = tenant_entry(registry, sender.tenant)
     found, holder = registry.entries([sender_name(sender.id), account_name(sender.provider, sender.account)])
     if found is not None and is_removed(found):
@@ -184,9 +186,8 @@ def auth_of(marks: Marks) -> Auth:
     """A refusal counts while its credential is the last one that was used. When a block began is not known."""
     if marks.disconnected:
         return Auth("disconnected", marks.disconnected.event, marks.disconnected.since)
-    refused, used = marks.refused, marks.credential
-    if refused and (used is None or used.fingerprint == refused.fingerprint):
-        return Auth("needs_reauth", refused.code, refused.since)
+    if marks.refused and is_refused(marks):
+        return Auth("needs_reauth", marks.refused.code, marks.refused.since)
     if marks.block:
         return Auth("blocked", marks.block.code)
     return (

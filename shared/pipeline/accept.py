@@ -15,7 +15,16 @@ from shared import logs
 from shared.domain.deadline import FAILURE_SECONDS, Deadline
 from shared.domain.delivery.create import create, seen_again
 from shared.domain.errors import RegistryUnavailable, StoreUnavailable
-from shared.domain.events import OF_ACCOUNT, Change, Event, MessageReceived, Parsed, ReceiptReceived, Unparsable
+from shared.domain.events import (
+    CHANGED_AT,
+    OF_ACCOUNT,
+    Change,
+    Event,
+    MessageReceived,
+    Parsed,
+    ReceiptReceived,
+    Unparsable,
+)
 from shared.domain.identity import sender_id
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, State, Task
@@ -209,6 +218,7 @@ class Accept:
             case Change():
                 sender, contact = event.account, ""
                 payload = {"field": event.field, "value": event.value}
+                payload |= {} if event.time is None else {CHANGED_AT: event.time}
             case Unparsable():
                 sender, contact = event.account, ""
                 payload = {"field": event.field, "unparsable": event.raw}

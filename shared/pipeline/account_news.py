@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from shared import logs
-from shared.domain.marks import account_connected, account_disconnected
+from shared.domain.events import CHANGED_AT
+from shared.domain.marks import Marks, account_connected, account_disconnected, unblocked
 from shared.domain.record import Delivery
 from shared.domain.state_changes import AccountConnected, AccountDisconnected, AccountReinstated
 from shared.domain.tenants import Sender
@@ -15,6 +17,9 @@ from shared.pipeline.ports import Channel, Store, Tenants
 @dataclass(frozen=True, slots=True)
 class AccountNews:
     """Changes of accounts, applied as state, so that a repeat is harmless.
+
+    News counts from when it happened, not from when it came: the provider repeats a webhook for days, and in the
+    meantime an operator may have connected the sender again, or given it to another tenant.
 
     A ban changes nothing here: the next send is refused with a code that blocks the sender, and that block is probed.
     `start_drain` wakes the waiting messages of the sender with this id (`Sender.id`).
@@ -44,10 +49,11 @@ class AccountNews:
         """A sender of the environment names no account, and the news may be about another one: it is only reported. If
         it is about the sender's own, the next send is refused and says so.
         """
+        at = _happened_at(record)
+        if sender.created_at and at < sender.created_at:
+            return
         if sender.account:
-            before, after = self.store.change_marks(
-                sender.id, lambda marks: account_disconnected(marks, event, record.received_at)
-            )
+            before, after = self.store.change_marks(sender.id, lambda marks: account_disconnected(marks, event, at))
             if after.disconnected == before.disconnected:
                 return
         logs.event(
@@ -59,7 +65,22 @@ class AccountNews:
         )
 
     def _connect(self, sender: Sender, record: Delivery) -> None:
-        """Blocks of the sender are over too: the next send is the probe."""
-        before, after = self.store.change_marks(sender.id, lambda marks: account_connected(marks, record.received_at))
-        if before.disconnected and not after.disconnected:
+        """Blocks of the sender are over too: the next send is the probe. The message that was blocked last would wait
+        for hours otherwise.
+        """
+        at = _happened_at(record)
+
+        def connected(marks: Marks) -> Marks:
+            return account_connected(marks, at) if sender.account else unblocked(marks)
+
+        before, after = self.store.change_marks(sender.id, connected)
+        if (before.disconnected or before.block) and not after.disconnected:
             self.start_drain(sender.id)
+
+
+def _happened_at(record: Delivery) -> datetime:
+    """When the news happened: at the end of the second that the provider names, or when it came if it names none."""
+    told, came = record.payload.get(CHANGED_AT), record.received_at
+    if not isinstance(told, int) or not 0 < told < came.timestamp():
+        return came
+    return min(came, datetime.fromtimestamp(told, UTC) + timedelta(seconds=1))

@@ -17,6 +17,7 @@ from shared.pipeline import log_fields
 from shared.pipeline.channels import Channels
 from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.ports import Channel, Cursor, Store, Tenants
+from shared.pipeline.sender_pace import give_back
 
 PAGE = 200
 """Waiting messages of a tenant that one task looks at. Each that it wakes costs a write and a task."""
@@ -54,6 +55,7 @@ class Drain:
     def _page(self, task: DrainTask, sender: Sender) -> Drained:
         if task.page == 0:
             logs.event("tenant_reconnected", **self._about(sender))
+            give_back(self.store, self.limits, sender, task.since)
         page = self.store.listed(Listing.PENDING, sender.tenant, _cursor_in(task), PAGE)
         ours = sorted((record for record in page.records if _is_of(record, sender)), key=_age)
         woken = sum(self._wake(record.key, task) for record in ours)

@@ -122,7 +122,9 @@ class ProcessOutbound:
             return guards
         pace = SenderPace(self.store, self.limits, self.clock)
         unclear = record.state is State.IN_DOUBT and seen.down is not None
-        wait = pace.guard(access.sender, its, task.slot, not is_older(task, record), unclear)
+        older = is_older(task, record)
+        slot = None if older and not record.sweeps else task.slot  # a drain gave it back; the sweep only adds a task
+        wait = pace.guard(access.sender, its, slot, not older, unclear)
         return guards if wait is None else lambda _: wait
 
     def _count(self, record: Delivery, access: SenderAccess) -> None:

@@ -18,6 +18,9 @@ LOOKED_AT = 200
 CHECKED_AT_MOST = 20
 """Refused senders whose credential is read in a run: each may cost a call of Secret Manager."""
 
+CHECK_SECONDS = 10.0
+"""How long a run goes on to the next sender: if Secret Manager is out of reach, each costs seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reconnects:
@@ -31,12 +34,12 @@ class Reconnects:
     clock: Clock
 
     def __call__(self) -> None:
-        """Check at most CHECKED_AT_MOST refused senders. Each run begins at a random one, so that all get their turn
-        without a place to remember. Raises StoreUnavailable and RegistryUnavailable.
+        """Check at most CHECKED_AT_MOST refused senders, within CHECK_SECONDS. Each run begins at a random one, so that
+        all get their turn without a place to remember. Raises StoreUnavailable and RegistryUnavailable.
         """
-        checked = 0
+        checked, ends = 0, self.clock.monotonic() + CHECK_SECONDS
         for sender in self.tenants.senders_with(troubled(self.store, self.clock, LOOKED_AT)):
-            if checked == CHECKED_AT_MOST:
+            if checked == CHECKED_AT_MOST or self.clock.monotonic() >= ends:
                 return
             checked += self.check(sender)
 
@@ -50,7 +53,12 @@ class Reconnects:
             if channel is None or not (seen.refused or seen.disconnected):
                 return False
             fingerprint, now = channel.fingerprint(self.credentials.of(sender)), self.clock.now()
-            before, after = self.store.change_marks(sender.id, lambda marks: lifted(marks, fingerprint, now), seen)
+            is_newest = bool(sender.credential and seen.credential and fingerprint == seen.credential.previous)
+            if is_newest:  # it was put back, unless the cache is older than the newest
+                fingerprint = channel.fingerprint(self.credentials.newest(sender))
+            before, after = self.store.change_marks(
+                sender.id, lambda marks: lifted(marks, fingerprint, now, is_newest), seen
+            )
         except (CredentialsUnavailable, UnknownState) as error:
             logs.event("unexpected_error", severity="WARNING", reason=error.code, stage="reconnects", sender=sender.id)
             return True

@@ -52,5 +52,15 @@ class SenderPace:
         return place_in(before)
 
 
+def give_back(store: Store, limits: Limits, sender: Sender, now: datetime) -> None:
+    """Give back the places of all messages of this sender that wait: they come again as new tasks, without a slot.
+    Raises StoreUnavailable.
+    """
+    if its := sender.pace:
+        store.change_marks(
+            _id(sender), lambda marks: replace(marks, bucket=pace.given_back(marks.bucket, its, limits, now))
+        )
+
+
 def _id(sender: Sender) -> str:
     return pace_id(sender.provider, sender.provider_id)

@@ -13,6 +13,11 @@ from shared.pipeline.ports import Secrets
 OLDEST_SECONDS = 60.0
 """How old a cached value may be: a token that was replaced by hand counts within a minute."""
 
+FAILED_SECONDS = 5.0
+"""How long a failure stands for the next reads, too: each could take seconds of a request thread, and what needs the
+secret looks again after a minute.
+"""
+
 MOST_SECRETS = 4096
 """Values that are kept: more senders than one process serves within a minute."""
 
@@ -39,7 +44,7 @@ class _Slot:
 class SecretCache:
     """The newest values of secrets, for all threads of a process. A value is `oldest` seconds old at most, counted from
     the beginning of its read; an older one is never used, even if the secrets cannot be read. One thread at a time
-    reads a secret, and those that asked meanwhile share the result.
+    reads a secret, and those that asked meanwhile share the result. A failure stands for FAILED_SECONDS.
     """
 
     def __init__(
@@ -86,10 +91,12 @@ class SecretCache:
         return self._monotonic() - read.began < self._oldest
 
     def _answers(self, read: _Read, asked: float, fresh: bool) -> bool:
-        """Whether the last read answers a question asked then. A failure is shared by those who waited for it."""
+        """Whether the last read answers a question asked then."""
         if fresh:
             return read.began > asked
-        return read.ended > asked or (read.failure is None and self._is_young(read))
+        if read.failure is None:
+            return read.ended > asked or self._is_young(read)
+        return self._monotonic() - read.ended < FAILED_SECONDS
 
     def _read(self, name: str) -> _Read:
         began = self._monotonic()

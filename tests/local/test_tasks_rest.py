@@ -22,8 +22,8 @@ from google.protobuf.field_mask_pb2 import FieldMask
 from hypothesis import given
 from hypothesis import strategies as st
 
+from local.grpc_methods import CallRefused
 from local.tasks.http_connection import BODY_LIMIT, REQUEST_SECONDS
-from local.tasks.refusals import CallRefused
 from local.tasks.rest import HTTP_STATUSES, RULES, RestApi
 from tests.support.tasks_harness import LOCATION, Emulator, a_target, wait_until
 

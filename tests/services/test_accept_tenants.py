@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from shared.domain.errors import RegistryUnreadable
+from shared.domain.events import CHANGED_AT
 from shared.domain.record import Delivery, State, Task
 from shared.domain.tenants import Sender, Tenant, TenantState
 from tests.support import parts
@@ -112,3 +113,4 @@ def test_news_of_accounts_get_the_tenants_of_the_accounts(webhook: WebhookParts)
         (GLOBEX.account, "globex", State.PENDING),
         ("300000000000039", "", State.DROPPED),
     ]
+    assert [record.payload[CHANGED_AT] for record in created] == [1772366400] * 3

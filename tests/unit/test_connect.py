@@ -17,6 +17,7 @@ from shared.domain.tenants import Sender
 from shared.operations.connect import Connect, credential_name
 from shared.secrets.file_secrets import FILE, FileSecrets
 from shared.stores.sqlite.store import SqliteStore
+from shared.tenants.credentials import RegisteredCredentials, SecretCache
 
 NOW = datetime(2026, 11, 29, 12, tzinfo=UTC)
 SENDER = Sender("acme", "meta", "100000000000002", account="300000000000002")
@@ -45,13 +46,9 @@ class FakeOnboarding:
             raise self.subscription
 
 
-@dataclass
-class Fixed:
-    def now(self) -> datetime:
+class Store(SqliteStore):
+    def time(self) -> datetime:
         return NOW
-
-    def jitter(self) -> float:
-        return 0.0
 
 
 @dataclass
@@ -62,7 +59,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.onboarding = FakeOnboarding(self.steps)
-        self.connect = Connect(self.onboarding, self.secrets, self.store, Fixed())  # type: ignore[arg-type]
+        self.connect = Connect(self.onboarding, self.secrets, self.store)
 
     def drain(self, sender_id: str) -> None:
         self.steps.append(f"drain {sender_id}")
@@ -73,7 +70,7 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    return World(FileSecrets(tmp_path / FILE), SqliteStore(tmp_path / "pombo.sqlite", Limits(), lambda: NOW))
+    return World(FileSecrets(tmp_path / FILE), Store(tmp_path / "pombo.sqlite", Limits(), lambda: NOW))
 
 
 # ---- a new sender
@@ -83,7 +80,7 @@ def test_new_sender_is_checked_kept_and_subscribed_in_this_order(world: World) -
     connected = world.connect.connect(SENDER, NEW)
     assert world.steps == ["check", "subscribe"]
     assert world.onboarding.asked == [(SENDER.provider_id, SENDER.account, NEW), (SENDER.account, NEW)]
-    assert world.secrets.newest(f"pombo-credential-{SENDER.id}") == NEW
+    assert world.secrets.newest(f"pombo-credential-acme-{SENDER.id}") == NEW
     assert connected.sender == replace(NAMED, display="+1 555-000-1111")
     assert connected.checked.expires_at == NOW
     assert NEW not in repr(connected)
@@ -94,8 +91,15 @@ def test_given_name_of_a_sender_is_kept(world: World) -> None:
 
 
 def test_name_of_its_secret_holds_no_number_of_the_provider() -> None:
-    assert credential_name(SENDER) == f"pombo-credential-{SENDER.id}"
+    assert credential_name(SENDER) == f"pombo-credential-acme-{SENDER.id}"
     assert SENDER.provider_id not in credential_name(SENDER)
+
+
+def test_process_that_knows_a_former_owner_finds_no_token_of_the_new_one(world: World) -> None:
+    """A process keeps an entry of the registry for 5 s."""
+    connected = world.connect.connect(replace(SENDER, tenant="globex"), NEW).sender
+    credentials = RegisteredCredentials(SecretCache(world.secrets), {})
+    assert (credentials.of(connected), credentials.of(NAMED)) == (NEW, "")
 
 
 @pytest.mark.parametrize("failure", [OnboardingRefused("no"), OnboardingUnavailable("down")], ids=["refused", "down"])

@@ -37,13 +37,13 @@ KEPT = {
 
 
 @pytest.mark.parametrize("fields", WOKEN.values(), ids=WOKEN)
-@pytest.mark.parametrize(("sweeps", "wait"), [(0, 600), (3, 4800), (40, 6 * 3600)])
-def test_message_that_waits_for_its_sender_is_due_now(fields: dict[str, object], sweeps: int, wait: float) -> None:
+@pytest.mark.parametrize("sweeps", [0, 3, 40])
+def test_message_that_waits_for_its_sender_is_due_now(fields: dict[str, object], sweeps: int) -> None:
     record = pending(sweeps=sweeps, **fields)
     step = drain(record, LIMITS, NOW)
     assert step.write is not None
     assert (step.write.generation, step.write.due_at) == (record.generation + 1, NOW)
-    assert (step.write.sweeps, step.write.sweep_at) == (sweeps, at(wait))
+    assert (step.write.sweeps, step.write.sweep_at) == (0, at(600))
     assert step.next == Ensure(step.write)
     assert drain(step.write, LIMITS, NOW).write is None, "a repeated page moves it no further"
     assert drain(step.write, LIMITS, NOW).next == Ensure(step.write)

@@ -257,7 +257,6 @@ GONE = Disconnected("PARTNER_REMOVED", NOW)
         (Marks(), None),
         (Marks(refused=refused(None)), "needs_reauth"),
         (Marks(refused=refused(-9), block=block(9)), "needs_reauth"),
-        (Marks(refused=refused(None, fingerprint=FORMER)), None),
         (Marks(disconnected=GONE), "disconnected"),
         (Marks(disconnected=GONE, refused=refused(None)), "disconnected"),
         (Marks(disconnected=GONE, block=block(9)), "disconnected"),
@@ -269,7 +268,7 @@ GONE = Disconnected("PARTNER_REMOVED", NOW)
     ],
 )
 def test_a_sender_is_disconnected_by_its_block_or_its_credential(marks: Marks, said: str | None) -> None:
-    assert disconnected(marks, IN_USE) == said
+    assert disconnected(marks, marks.refused is not None) == said
 
 
 @pytest.mark.parametrize(

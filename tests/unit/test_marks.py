@@ -367,7 +367,14 @@ def test_first_disconnection_counts_until_the_account_is_connected() -> None:
 @pytest.mark.parametrize(("when", "is_lifted"), [(-1, False), (0, True), (1, True)])
 def test_connected_account_lifts_an_earlier_disconnection_and_any_block(when: int, is_lifted: bool) -> None:
     found = marks.account_connected(replace(ELECTED, disconnected=REMOVED), at(when))
-    assert found == replace(ELECTED, block=None, receipt_block=None, disconnected=None if is_lifted else REMOVED)
+    expected = replace(ELECTED, block=None, receipt_block=None, credential=Credential(IN_USE, at(when)))
+    assert found == replace(expected, disconnected=None if is_lifted else REMOVED)
+
+
+def test_connected_account_leaves_a_later_connection_as_it_is() -> None:
+    before = Marks(credential=Credential(IN_USE, at(9), FORMER))
+    assert marks.account_connected(before, at(0)) == before
+    assert marks.account_connected(Marks(), at(0)) == Marks()
 
 
 # ---- blocks by receipt

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from shared.domain import pace
 from shared.domain.delivery.answers import Answer, TaskResult
+from shared.domain.delivery.sweep import sweep
+from shared.domain.drains import DrainTask
 from shared.domain.identity import pace_id
 from shared.domain.limits import Limits
 from shared.domain.marks import Bucket, Outage
@@ -19,7 +21,7 @@ from shared.domain.record import Task
 from shared.domain.tasks import parse_task, task_body
 from shared.domain.tenants import Pace, Sender
 from tests.support.builders import LIMITS, NOW, at, past_doubt, task_for
-from tests.support.outbound_world import World
+from tests.support.outbound_world import ID, World
 from tests.support.pipelines import SENDER, Channel, Clock, Queue, Store, lines_of
 
 AHEAD = LIMITS.waits.pace_ahead
@@ -99,6 +101,13 @@ def test_a_place_is_reserved_at_most_ten_minutes_ahead(ahead: float, is_taken: b
 def test_an_elected_message_is_counted_though_it_does_not_wait() -> None:
     assert counted(None, Pace(2.0), LIMITS, NOW) == Bucket(at(0.5))
     assert counted(Bucket(at(9)), Pace(2.0), LIMITS, NOW) == Bucket(at(9.5))
+
+
+@pytest.mark.parametrize(("spent", "first"), [(5000, 1), (4, 1), (1.5, 0.5), (-9, 0)])
+def test_places_given_back_leave_one_burst_spent_at_most(spent: float, first: float) -> None:
+    its = Pace(1.0, burst=2)
+    assert taken(pace.given_back(Bucket(at(spent)), its, LIMITS, NOW), its).at == at(first)
+    assert pace.given_back(None, its, LIMITS, NOW) is None
 
 
 def test_time_scale_quickens_a_pace_too() -> None:
@@ -238,3 +247,70 @@ def test_an_unpaced_sender_costs_no_read_and_no_write_more(world: World) -> None
     world.store.asked.clear()
     world.process(world.add("b"))
     assert (world.store.asked["marks"], world.store.asked["change_marks"]) == (1, 0)
+
+
+# ---- in a drain
+
+
+def drain(world: World) -> list[Task]:
+    """A drain begins now; the tasks of the messages that it woke."""
+    world.queue.made.clear()
+    world.drain(DrainTask(ID, world.clock.now(), "correlation-9"))
+    return [task for task, _ in world.queue.made]
+
+
+def run(world: World, tasks: list[tuple[Task, datetime | None]]) -> list[float]:
+    """Run these tasks, and all that they make, once each and when it is due. Returns when each message was sent."""
+    sent, due = list[float](), [(moment or NOW, order, task) for order, (task, moment) in enumerate(tasks)]
+    known = {task.name for task, _ in tasks}
+    while due:
+        due.sort()
+        moment, _, task = due.pop(0)
+        world.clock.go(max(0.0, (moment - world.clock.at).total_seconds()))
+        world.queue.made.clear()
+        before = len(world.channel.calls)
+        world.outbound(task)
+        if len(world.channel.calls) > before:
+            sent.append(world.clock.seconds)
+        due += [(at or NOW, 99, made) for made, at in world.queue.made if made.name not in known]
+        known |= {made.name for made, _ in world.queue.made}
+    return sent
+
+
+def test_drain_gives_back_the_places_of_those_that_it_wakes(world: World) -> None:
+    """Also if the former tasks come: else those that wait would be sent at twice the pace, or behind unused places."""
+    for key in "abcdef":
+        world.process(world.add(key))
+    waiting = list(world.queue.made)
+    assert bucket_of(world) == Bucket(at(6))
+    woken = [(task, None) for task in drain(world)]
+    assert run(world, [*reversed(waiting), *reversed(woken)]) == [1, 2, 3, 4, 5]
+    assert bucket_of(world) == Bucket(at(6))
+
+
+def test_sweep_leaves_a_waiting_message_its_place(world: World) -> None:
+    """It adds a task to each record that waits for long: else each sweep would empty ten minutes of the pace."""
+    world.process(world.add("a"))
+    record = world.add("b", sweep_at=at(0.5))
+    world.process(record)
+    ((task, _),) = world.queue.made
+    world.clock.go(1)
+    world.store.change(record.key, lambda found: sweep(found, LIMITS, at(1)))
+    assert world.outbound(task) == DONE
+
+
+def test_faster_pace_counts_at_once_for_what_waits(world: World) -> None:
+    world.tenants.senders[:] = [Sender("default", "meta", SENDER, pace=Pace(0.001, burst=5))]
+    world.store.change_marks(PACE_ID, lambda marks: replace(marks, bucket=Bucket(at(5600))))
+    assert world.process(world.add("a")) == WAITING
+    world.tenants.senders[:] = [Sender("default", "meta", SENDER, pace=Pace(2.0))]
+    (task,) = drain(world)
+    assert world.outbound(task) == WAITING
+    assert world.queue.made[-1][0].slot == at(0.5)
+
+
+def test_drain_of_a_sender_without_a_pace_writes_no_bucket(world: World) -> None:
+    world.tenants.senders[:] = [Sender("default", "meta", SENDER)]
+    world.add("a")
+    assert len(drain(world)) == 1
+    assert world.store.asked["change_marks"] == 1, "the fixture's"

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from shared.domain.errors import QueueUnavailable
+from shared.domain.errors import CredentialsUnavailable, QueueUnavailable
 from shared.domain.identity import sender_id
 from shared.domain.marks import Block, Credential, Disconnected, Marks, RefusedCredential
 from shared.domain.tenants import Sender, Tenant
-from shared.pipeline.reconnects import CHECKED_AT_MOST, LOOKED_AT, troubled
+from shared.pipeline.reconnects import CHECK_SECONDS, CHECKED_AT_MOST, LOOKED_AT, troubled
 from tests.support.builders import NOW, at
 from tests.support.outbound_world import ID, USED, World
 from tests.support.pipelines import IN_USE, SENDER, Channel, Clock, Queue, Store, lines_of
@@ -79,6 +79,23 @@ def test_previous_token_of_an_older_revision_lifts_nothing(world: World) -> None
     assert (world.marks, drained(world)) == (before, [])
 
 
+@pytest.mark.parametrize(
+    ("secret", "cached", "is_lifted"),
+    [("its-own", None, True), ("its-own", IN_USE, False), ("", None, False)],
+    ids=["put back", "only in this cache", "the environment's"],
+)
+def test_token_that_was_put_back_is_a_reconnect(world: World, secret: str, cached: str | None, is_lifted: bool) -> None:
+    """As when an operator disables a wrong version. The environment's may be that of an older revision."""
+    world.tenants.senders[:] = [Sender("default", "meta", SENDER, credential=secret)]
+    world.mark(refused=replace(REFUSED, fingerprint="newer"), credential=Credential("newer", at(-9), IN_USE))
+    world.credentials.cached, world.credentials.used = cached, "newer" if cached else IN_USE
+    world.reconnects()
+    assert (world.marks.refused is None) is is_lifted
+    assert drained(world) == ([ID] if is_lifted else [])
+    assert world.health().report() is None
+    assert world.lines("sender_checked")[-1]["connected"] == (secret == "" or is_lifted)
+
+
 @pytest.mark.parametrize("marks", [{"block": Block(at(60), timedelta(seconds=600), 368)}, {}], ids=["blocked", "sound"])
 def test_credential_of_a_sender_that_was_not_refused_is_not_read(world: World, marks: dict[str, Block]) -> None:
     world.mark(**marks)
@@ -120,6 +137,18 @@ def test_run_reads_at_most_twenty_credentials(world: World) -> None:
     add_senders(world, 50, Marks(credential=USED, refused=REFUSED))
     world.reconnects()
     assert world.credentials.asked["of"] == CHECKED_AT_MOST == 20
+
+
+def test_run_ends_early_while_secrets_are_slow(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_senders(world, 50, Marks(credential=USED, refused=REFUSED))
+
+    def slow(_: Sender) -> str:
+        world.clock.go(2)
+        raise CredentialsUnavailable
+
+    monkeypatch.setattr(world.credentials, "of", slow)
+    world.reconnects()
+    assert world.clock.seconds == CHECK_SECONDS == 10
 
 
 def test_runs_that_begin_elsewhere_check_the_other_senders(world: World) -> None:
@@ -179,8 +208,10 @@ def test_report_on_many_senders_is_bounded(world: World) -> None:
 def test_reason_of_a_sender_is_told_without_its_secret(world: World, marks: Marks, reason: str) -> None:
     add_senders(world, 1, marks)
     world.credentials.down = True
+    world.tenants.senders[:] = [replace(sender, credential="secret") for sender in world.tenants.senders]
     world.health(Sender("default", "meta", SENDER)).report()
     assert world.lines("sender_checked")[-1]["reason"] == reason
+    assert world.credentials.asked == {}
 
 
 def test_sender_id_is_a_hash(world: World) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -14,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.commands import pombo
-from cli.registry import context, senders, tenants
+from cli.registry import context, drains, senders, tenants
 from shared.bootstrap import connect
 from shared.domain.errors import QueueUnavailable, SecretsUnavailable
 from shared.domain.identity import credential_fingerprint, message_event_id, sender_id
@@ -30,11 +31,13 @@ from shared.pipeline.registry import EntryKind, EntryName, EntryWrite
 from shared.stores.sqlite.store import SqliteStore
 from shared.tenants.entries import sender_name, tenant_name
 from tests.support.parts import LIMITS, NOW, an_event, ended
+from tests.support.pipelines import Queue
 from tests.support.stack import clean_environment, cli, fails
 
 SIGNING = "whsec_" + "A" * 32
 TOKEN = "EAAB-a-token"
 NUMBER = ("--provider", "meta", "--id", "200", "--account", "300")
+MINE = "pombo-credential-of-an-operator"
 
 
 class MemorySecrets(dict[str, list[str]]):
@@ -248,28 +251,6 @@ def test_suspend_and_resume_can_be_repeated(desk: Desk) -> None:
         assert desk.json("tenants", command, "bakery")["state"] == state
 
 
-@pytest.mark.parametrize("command", [("tenants", "resume", "bakery"), ("senders", "reconnect", "200", "--token", "-")])
-def test_wrong_settings_of_the_queue_stop_a_command_before_its_change(desk: Desk, command: tuple[str, ...]) -> None:
-    desk("tenants", "add", "bakery")
-    desk("senders", "add", "--tenant", "bakery", *NUMBER)
-    desk("tenants", "suspend", "bakery")
-    desk.env["INTERNAL_TASK_BASE_URL"] = "nowhere"
-    result = desk.invoke(*command, given=TOKEN)
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert desk.json("tenants", "show", "bakery")["state"] == "suspended"
-    assert (desk.secrets, desk.provider.connected) == ({}, [])
-
-
-def test_resume_wakes_a_sender_that_only_a_newer_version_can_read(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    woken: list[str] = []
-    monkeypatch.setattr(tenants, "drain_of", lambda _: woken.append)
-    desk("tenants", "add", "bakery")
-    id = desk.json("senders", "add", "--tenant", "bakery", *NUMBER)["id"]
-    of_newer_version(desk, sender_name(id))
-    assert desk.json("tenants", "resume", "bakery")["state"] == "active"
-    assert woken == [id]
-
-
 def test_removal_asks_for_the_id_again(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk("tenants", "add", "bakery", "--handler-url", "https://bakery.example/pombo")
     result = desk.invoke("tenants", "remove", "bakery")
@@ -350,7 +331,7 @@ REFUSALS: dict[str, tuple[tuple[str, ...], type[Refused], str]] = {
     "an account that another tenant has": (("florist", "201", "300"), Taken, "belongs to tenant bakery already"),
     "the number of the environment": (("bakery", "100000000000001", "300"), Taken, "tenant default"),
     "a tenant that does not exist": (("nobody", "201", "301"), NotFound, "There is no tenant nobody"),
-    "the tenant of the environment": (("default", "201", "301"), Invalid, "the environment"),
+    "the tenant of the environment": (("default", "201", "301"), Invalid, "add a tenant for another one"),
 }
 
 
@@ -402,7 +383,7 @@ def test_token_is_checked_before_the_sender_is_added(desk: Desk) -> None:
     assert desk.provider.connected == [("200", TOKEN)]
     assert TOKEN not in output + desk.written
     (sender,) = desk.json("senders", "list", "--tenant", "bakery")["senders"]
-    assert sender["credential"] == f"pombo-credential-{sender['id']}"
+    assert sender["credential"] == f"pombo-credential-bakery-{sender['id']}"
 
 
 def test_pace_order_display_and_credential_are_changed(desk: Desk) -> None:
@@ -450,6 +431,30 @@ def test_change_of_a_sender_that_makes_no_sense_is_a_usage_error(desk: Desk, giv
     assert desk.invoke("senders", "set", "200", *given).exit_code == 2
 
 
+def test_waiting_messages_take_new_places_only_when_pace_or_credential_changes(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drained: list[str] = []
+    monkeypatch.setattr(senders, "start_drains", lambda ids, _: drained.extend(ids))
+    desk("tenants", "add", "bakery")
+    id = desk.json("senders", "add", "--tenant", "bakery", *NUMBER)["id"]
+    changes = ["--per-second=2", "--per-second=2", "--display=Ana", "--no-pace", f"--credential={MINE}"]
+    assert [desk("senders", "set", "200", change) and len(drained) for change in changes] == [1, 1, 1, 2, 3]
+    assert set(drained) == {id}
+
+
+def test_resume_wakes_a_sender_that_only_a_newer_version_can_read(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    drained: list[str] = []
+    monkeypatch.setattr(tenants, "start_drains", lambda ids, _: drained.extend(ids))
+    desk("tenants", "add", "bakery")
+    id = desk.json("senders", "add", "--tenant", "bakery", *NUMBER)["id"]
+    (found,) = desk.store.entries([sender_name(id)])
+    assert found
+    assert desk.store.commit_entries([EntryWrite(found.name, "bakery", {"newer": 1}, found.version)])
+    desk("tenants", "resume", "bakery")
+    assert drained == [id]
+
+
 def test_marks_of_connected_senders_are_not_read_one_by_one(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk("tenants", "add", "bakery")
     desk("senders", "add", "--tenant", "bakery", *NUMBER)
@@ -475,7 +480,7 @@ def test_reconnect_replaces_the_token_of_the_sender_that_is_named(desk: Desk) ->
     desk.store.change_marks(id, lambda marks: replace(marks, refused=refused))
     assert desk.json("senders", "show", id)["auth"]["state"] == "needs_reauth"
     shown = desk.json("senders", "reconnect", id, "--token", "-", given=TOKEN)
-    assert desk.secrets == {f"pombo-credential-{id}": ["old", TOKEN]}
+    assert desk.secrets == {f"pombo-credential-bakery-{id}": ["old", TOKEN]}
     assert (shown["id"], shown["auth"]["state"]) == (id, "connected")
 
 
@@ -500,14 +505,41 @@ def test_reconnect_while_the_queue_is_down_says_when_messages_go(desk: Desk, mon
     result = desk.invoke("senders", "reconnect", id, "--token", "-", given=TOKEN)
     assert result.exit_code == 0
     assert "within 10 minutes" in result.stderr
-    assert desk.secrets == {f"pombo-credential-{id}": ["old", TOKEN]}
+    assert desk.secrets == {f"pombo-credential-bakery-{id}": ["old", TOKEN]}
+
+
+def test_drain_begins_by_the_clock_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator's machine whose clock is behind would begin it before the services know of the change."""
+    queue, running = Queue(), SimpleNamespace(runs=True, store=SimpleNamespace(time=lambda: NOW))
+    monkeypatch.setattr(drains, "deciding", lambda *_, **__: SimpleNamespace(running=running, settings=None))
+    monkeypatch.setattr(drains, "build_queue", lambda _: queue)
+    drains.start_drains(["a" * 40], Path())
+    assert [(drain.sender, drain.since) for drain in queue.drains] == [("a" * 40, NOW + timedelta(seconds=6))]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("senders", "set", "200", "--per-second", "1"),
+        ("senders", "reconnect", "200", "--token", "-"),
+        ("tenants", "resume", "bakery"),
+    ],
+    ids=["set", "reconnect", "resume"],
+)
+def test_change_with_a_wrong_setting_of_the_queue_is_made_and_names_it(desk: Desk, command: tuple[str, ...]) -> None:
+    desk("tenants", "add", "bakery")
+    desk("senders", "add", "--tenant", "bakery", *NUMBER)
+    desk.env["DRAIN_TASK_QUEUE_NAME"] = "no such name"
+    result = desk.invoke(*command, given=TOKEN)
+    assert (result.exit_code, "within 10 minutes" in result.stderr) == (0, True), result.output
+    assert "DRAIN_TASK_QUEUE_NAME" in result.stderr
 
 
 def test_sender_with_the_environments_token_gets_one_of_its_own(desk: Desk) -> None:
     desk("tenants", "add", "bakery")
     id = desk.json("senders", "add", "--tenant", "bakery", *NUMBER)["id"]
     shown = desk.json("senders", "reconnect", "200", "--token", "-", given=TOKEN)
-    assert shown["credential"] == f"pombo-credential-{id}"
+    assert shown["credential"] == f"pombo-credential-bakery-{id}"
     assert desk.json("senders", "show", id)["credential"] == shown["credential"]
     assert desk.secrets == {shown["credential"]: [TOKEN]}
 
@@ -559,7 +591,7 @@ def test_signing_secret_of_another_form_is_refused(desk: Desk) -> None:
 def test_removed_sender_is_gone_with_the_secret_that_pombo_made(desk: Desk) -> None:
     desk("tenants", "add", "bakery")
     id = desk.json("senders", "add", "--tenant", "bakery", *NUMBER, "--token", "-", given=TOKEN)["id"]
-    assert desk.secrets == {f"pombo-credential-{id}": [TOKEN]}
+    assert desk.secrets == {f"pombo-credential-bakery-{id}": [TOKEN]}
     assert desk.invoke("senders", "remove", id).exit_code == 2, "nobody can be asked"
     assert desk.json("senders", "remove", id, "--yes") == {"id": id}
     assert desk.json("senders", "list", "--tenant", "bakery")["senders"] == []
@@ -571,7 +603,7 @@ def test_secret_that_could_not_be_removed_is_named(desk: Desk) -> None:
     id = desk.json("senders", "add", "--tenant", "bakery", *NUMBER, "--token", "-", given=TOKEN)["id"]
     desk.secrets.is_down = True
     for command, name in (
-        (("senders", "remove", id, "--yes"), f"pombo-credential-{id}"),
+        (("senders", "remove", id, "--yes"), f"pombo-credential-bakery-{id}"),
         (("tenants", "set", "bakery", "--no-handler"), "pombo-handler-bakery"),
     ):
         result = desk.invoke(*command)

@@ -423,6 +423,10 @@ AUTH = {
         Marks(refused=RefusedCredential("a", 190, NOW), credential=Credential("b", NOW)),
         Auth("connected"),
     ),
+    "refused without a token": (
+        Marks(refused=RefusedCredential("", 0, NOW), credential=Credential("b", NOW)),
+        Auth("needs_reauth", 0, NOW),
+    ),
     "blocked": (Marks(block=Block(NOW, timedelta(hours=1), 368)), Auth("blocked", 368)),
     "blocked by a receipt": (Marks(receipt_block=ReceiptBlock(131031, NOW)), Auth("blocked", 131031, NOW)),
     "disconnected and refused": (

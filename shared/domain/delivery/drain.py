@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from shared.domain.delivery.answers import Answer, Ensure, Step, TaskResult
-from shared.domain.delivery.lifecycle import sweep_wait
+from shared.domain.delivery.lifecycle import schedule
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, State
 from shared.domain.verdicts import Blocked, CredentialRefused
@@ -24,12 +24,7 @@ def drain(record: Delivery | None, limits: Limits, began: datetime) -> Step:
         return Step(Answer(TaskResult.ACK, record.state), next=Ensure(record))
     if not (record.due(began) or _waits_for_sender(record)):
         return Step(Answer(TaskResult.ACK, record.state))
-    woken = replace(
-        record,
-        generation=record.generation + 1,
-        due_at=began,
-        sweep_at=began + sweep_wait(record.sweeps, limits),
-    )
+    woken = schedule(replace(record, generation=record.generation + 1), began, limits)
     return Step(Answer(TaskResult.ACK, woken.state), write=woken, next=Ensure(woken))
 
 
