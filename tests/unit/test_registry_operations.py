@@ -278,7 +278,7 @@ def test_account_belongs_to_one_tenant_until_its_last_number_is_removed(world: W
         world.connect("florist", number="202")
     assert read_account(world.registry.kept[account_name("meta", "300")]).senders == (second.id,)
     world.disconnect(second)
-    assert account_name("meta", "300") not in world.registry.kept
+    assert read_account(world.registry.kept[account_name("meta", "300")]).senders == ()
     third = world.connect("florist", number="202")
     assert read_account(world.registry.kept[account_name("meta", "300")]).senders == (third.id,)
 
@@ -327,7 +327,7 @@ def test_number_is_free_for_another_tenant_once_no_process_knows_its_former_owne
         with pytest.raises(NotFound):
             senders.set_sender(world.registry, world.clock, sender.id, lambda it: it)
         world.clock.go(seconds)
-        assert owners() == [None, "default"]
+        assert owners() == [None, "bakery"]
 
     assert owners() == ["bakery", "bakery"]
     world.clock.sleep = while_it_is_removed  # type: ignore[method-assign]
@@ -346,7 +346,25 @@ def test_interrupted_removal_of_a_number_is_repeated(world: World) -> None:
     with pytest.raises(Taken, match="being removed"):
         world.connect()
     assert world.disconnect(sender) == sender
-    assert {name.kind for name in world.registry.kept} == {EntryKind.TENANT, EntryKind.QUEUE_USE}
+    kept = {EntryKind.TENANT, EntryKind.QUEUE_USE, EntryKind.ACCOUNT}
+    assert {name.kind for name in world.registry.kept} == kept
+
+
+def test_news_of_a_removed_account_is_never_the_environments(world: World) -> None:
+    """A business leaves: its number is removed, then the tenant, and then it disconnects its account from us. Such news
+    of an unknown account would disconnect the environment's number.
+    """
+    world.add()
+    sender = world.connect()
+    tenants = RegisteredTenants(EnvironmentTenants.of(("meta", "100")), world.registry, world.clock.monotonic)
+    account = Addressee("meta", "300", is_account=True)
+    world.disconnect(sender)
+    owner = tenants.owner_of(account)
+    assert owner
+    assert (owner.id, tenants.senders_of_account("meta", "300", "bakery")) == ("bakery", [])
+    world.remove()
+    world.clock.go(6)
+    assert tenants.owner_of(account) is None
 
 
 def interrupted(_: float) -> None:
