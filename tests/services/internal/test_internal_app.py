@@ -221,13 +221,15 @@ def test_one_log_line_describes_the_whole_send(service: Service, capfd: pytest.C
 @pytest.mark.parametrize(
     ("header", "logged"),
     [
+        ("outbound-t000", "outbound-t000"),
         ("outbound-t019", "outbound-t019"),
+        ("inbound-t000", "inbound-t000"),
         ("outbound", "outbound"),
         ("outbound-t020", "outbound"),
         ("15550002222", "outbound"),
         ("", "outbound"),
     ],
-    ids=["a tenant's", "shared", "beyond the last", "of another name", "absent"],
+    ids=["the first", "the last", "of events", "shared", "beyond the last", "of another name", "absent"],
 )
 def test_line_names_the_numbered_queue_that_a_task_came_from(
     service: Service, header: str, logged: str, capfd: pytest.CaptureFixture[str]
