@@ -276,6 +276,21 @@ def test_destroyed_versions_are_passed_over(server: SecretManager, name: str) ->
     secrets.close()
 
 
+def test_newest_of_many_enabled_versions_counts(server: SecretManager, name: str) -> None:
+    """By its number, not by its text; and however many later ones are disabled."""
+    emulated = ServerBackend(server)
+    secrets = emulated.port()
+    for number in range(1, 13):
+        secrets.add(name, f"value {number}")
+    emulated.disable(name, 12)
+    assert secrets.newest(name) == "value 11"
+    for number in range(1, 12):
+        if number != 2:
+            emulated.disable(name, number)
+    assert secrets.newest(name) == "value 2"
+    emulated.close()
+
+
 def test_reading_makes_only_the_calls_that_the_services_account_may_make(server: SecretManager, name: str) -> None:
     """Terraform's role is held to the same table (tests/infra/rules_permissions.py)."""
     secrets = SecretManagerSecrets(PROJECT, server.address)

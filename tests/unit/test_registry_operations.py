@@ -487,6 +487,8 @@ def test_key_needs_a_scope_and_a_tenant_that_exists(world: World) -> None:
         keys.add_key(world.registry, world.clock, None, [])
     with pytest.raises(NotFound):
         keys.add_key(world.registry, world.clock, "nobody", [Scope.SEND])
+    with pytest.raises(NotFound):  # an empty variable in a script must not make an operator's key
+        keys.add_key(world.registry, world.clock, "", [Scope.SEND])
     with pytest.raises(Invalid):
         keys.add_key(world.registry, world.clock, "default", [])
     assert world.registry.kept == {}
