@@ -441,6 +441,19 @@ def test_the_readme_names_every_variable_output_and_module() -> None:
     assert {name for name in names if f"`{name}`" not in readme} == set()
 
 
+def test_the_readme_has_the_default_of_every_number() -> None:
+    readme = (TERRAFORM / "README.md").read_text()
+    told = {
+        name: default
+        for names, defaults in re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| ([0-9`, ]+) \|", readme, re.M)
+        for name, default in zip(re.findall(r"\w+", names), re.findall(r"\d+", defaults), strict=True)
+    }
+    variables = (TERRAFORM / "environments" / "variables.tf").read_text()
+    numbers = re.findall(r'^variable "(\w+)" \{\n(?:  .*\n)*?  type +?= number\n  default += (\d+)$', variables, re.M)
+    assert {"tenant_queues", "max_concurrency_per_tenant"} <= set(told)
+    assert told == dict(numbers)
+
+
 @pytest.mark.parametrize("root", [STAGING, PROD])
 def test_example_sets_only_existing_variables(root: str) -> None:
     named = set(re.findall(r"^(\w+) +=", (TERRAFORM / root / "example.tfvars").read_text(), re.M))
