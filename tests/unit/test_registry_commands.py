@@ -29,11 +29,13 @@ from shared.operations.registry import Invalid, NotFound, Refused, Taken
 from shared.pipeline.clock import SystemClock
 from shared.pipeline.registry import EntryKind
 from shared.stores.sqlite.store import SqliteStore
-from shared.tenants.cache import FRESH_SECONDS
+from shared.tenants.cache import FRESH_SECONDS, MOST
+from shared.tenants.credentials import OLDEST_SECONDS
 from shared.tenants.entries import tenant_name
 from tests.support.parts import LIMITS, NOW, an_event, ended
 from tests.support.stack import clean_environment, cli, fails
 
+ROOT = Path(__file__).parents[2]
 SIGNING = "whsec_" + "A" * 32
 TOKEN = "EAAB-a-token"
 NUMBER = ("--provider", "meta", "--id", "200", "--account", "300")
@@ -687,6 +689,18 @@ def test_every_command_has_a_help_with_examples(group: str) -> None:
         shown = CliRunner().invoke(pombo, [group, name, "--help"]).output
         assert f"pombo {group} {name}" in shown.partition("Examples:")[2]
         assert "--json" in shown
+
+
+def test_page_of_tenants_has_the_times_of_the_code() -> None:
+    page = " ".join((ROOT / "docs" / "tenants.md").read_text().split())
+    known = drains.KNOWN_EVERYWHERE.total_seconds()
+    for told in (
+        f"at most {FRESH_SECONDS:g} seconds, and up to {MOST:,} entries",
+        f"another handler URL | within {FRESH_SECONDS:g} s",
+        f"signing secret | within {OLDEST_SECONDS:g} s",
+        f"begins to send them after {known:g} seconds",
+    ):
+        assert told in page
 
 
 def test_refusal_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
