@@ -240,6 +240,11 @@ REFUSED = [
         {**BARE, "inbound_max_concurrency_per_tenant": 0},
         "inbound_max_concurrency_per_tenant must be a whole number from 1 to 100",
     ),
+    *(
+        (f"{value:g} for {name}", {**BARE, name: value}, f"{name} must be a whole number from 1 to 100")
+        for name in ("max_concurrency_per_tenant", "inbound_max_concurrency_per_tenant")
+        for value in (1.5, 101)
+    ),
     (
         "no events of a tenant",
         {**BARE, "inbound_tenant_queue_per_second": 0},
