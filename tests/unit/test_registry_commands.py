@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.commands import pombo
-from cli.registry import context, drains, senders
+from cli.registry import context, drains, handler_of_tenant, senders
 from shared.bootstrap import connect
 from shared.domain.drains import DrainTask
 from shared.domain.errors import QueueUnavailable, SecretsUnavailable
@@ -243,9 +243,15 @@ def test_invalid_handler_url_is_a_usage_error(desk: Desk, url: str) -> None:
     assert desk.json("tenants", "list")["tenants"] == []
 
 
-def test_plain_http_handler_is_refused_where_pombo_is_deployed(desk: Desk) -> None:
-    desk.env["APP_ENV"] = "prod"
-    assert desk.invoke("tenants", "add", "bakery", "--handler-url", "http://10.0.0.7/pombo").exit_code == 2
+def test_plain_http_handler_is_refused_where_pombo_is_deployed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also from an operator's machine, whose APP_ENV is local."""
+    monkeypatch.setattr(handler_of_tenant, "is_deployment", lambda settings: settings["STORE"] == "sqlite")
+    desk("tenants", "add", "bakery")
+    for command in ("add", "florist"), ("set", "bakery"):
+        assert desk.invoke("tenants", *command, "--handler-url", "http://10.0.0.7/pombo").exit_code == 2
+    assert [(one["id"], one["handler"]) for one in desk.json("tenants", "list")["tenants"]] == [("bakery", None)]
+    assert desk.secrets == {}
+    desk("tenants", "set", "bakery", "--handler-url", "https://10.0.0.7/pombo")
 
 
 def test_suspend_and_resume_can_be_repeated(desk: Desk) -> None:
