@@ -1,6 +1,5 @@
 """The context of a command about the registry: the registry itself, and what a command does beside it."""
 
-import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -174,12 +173,9 @@ def handler_url(_context: click.Context, _parameter: click.Parameter, value: str
     if value is None:
         return None
     try:
-        url = endpoint(value)
+        return endpoint(value)
     except BadValue as error:
         raise click.BadParameter(f"{error}.") from None
-    if os.environ.get("APP_ENV", "").strip() in config.DEPLOYED and not url.startswith("https://"):
-        raise click.BadParameter("must be https in staging and prod.")
-    return url
 
 
 def name(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import click
 
 from cli.registry.context import RegistryContext, read_secret
+from shared.bootstrap.secrets import is_deployment
 from shared.config.parsers import BadValue, webhook_secret
 from shared.domain.tenants import HANDLER_PREFIX, Tenant, TenantHandler
 from shared.operations import registry
@@ -30,6 +31,14 @@ def set_handler(context: RegistryContext, tenant: Tenant, url: str | None, secre
 
     registry.set_tenant(context.registry, context.clock, tenant.id, change)
     return made
+
+
+def check_address(context: RegistryContext, url: str | None) -> None:
+    """Raises UsageError for an address without TLS where the records are a deployment's, as for HANDLER_URL: customers'
+    messages go there.
+    """
+    if url and not url.startswith("https://") and is_deployment(context.settings):
+        raise click.UsageError("--handler-url must be https in staging and prod.")
 
 
 def signing_secret(given: str | None) -> str | None:

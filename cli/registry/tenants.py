@@ -17,7 +17,7 @@ from cli.registry.context import (
     yes_option,
 )
 from cli.registry.drains import start_drains
-from cli.registry.handler_of_tenant import set_handler, show_made, signing_secret
+from cli.registry.handler_of_tenant import check_address, set_handler, show_made, signing_secret
 from cli.running import data_dir_option
 from local.invocation import program
 from shared.domain.errors import PomboError
@@ -81,6 +81,7 @@ def add(
         raise click.UsageError("--handler-secret needs --handler-url.")
     secret = signing_secret(handler_secret)
     context = open_registry(data_dir)
+    check_address(context, handler_url)
     added = registry.add_tenant(context.registry, context.clock, Tenant(id, name or ""), context.pairs)
     made = None
     if handler_url:
@@ -177,6 +178,7 @@ def set_tenant(
         )
     secret = signing_secret(handler_secret)
     context = open_registry(data_dir)
+    check_address(context, handler_url)
     before, made = registry.find_tenant(context.registry, id), None
     if handler_url or secret:
         made = set_handler(context, before, handler_url, secret)

@@ -210,6 +210,13 @@ def test_a_drain_is_made_once_in_its_own_queue(emulator: Emulator) -> None:
     assert (request.headers["X-Internal-Token"], request.headers["X-Correlation-Id"]) == (TOKEN, CORRELATION)
 
 
+def test_a_drain_waits_until_all_services_know_of_the_reconnect(emulator: Emulator) -> None:
+    name, since = emulator.queue(), datetime.now(UTC) + timedelta(hours=1)
+    Queue(emulator, {"drain": name}).port.ensure_drain(replace(DRAIN, since=since))
+    (made,) = emulator.tasks(name)
+    assert abs(made.schedule_time - since) < timedelta(milliseconds=1)
+
+
 def test_a_drain_without_its_queue_is_unavailable(emulator: Emulator) -> None:
     with pytest.raises(QueueUnavailable):
         Queue(emulator, {"drain": "no-such-queue"}).port.ensure_drain(DRAIN)

@@ -345,6 +345,14 @@ def test_entry_that_changes_its_owner_leaves_the_old_owners_page(store):
     assert len(store.entry_page(SENDER, None, None, 10)) == 1
 
 
+def test_entry_that_was_deleted_and_made_anew_is_on_its_new_owners_page_alone(store):
+    entry = created(store, EntryName(SENDER, "s"), "t1", n=1)
+    assert store.commit_entries([EntryWrite(entry.name, "t1", None, entry.version)])
+    created(store, entry.name, "t2", n=2)
+    assert store.entry_page(SENDER, "t1", None, 10) == []
+    assert [found.tenant for found in store.entry_page(SENDER, "t2", None, 10)] == ["t2"]
+
+
 @pytest.mark.parametrize("limit", [300, 1000])
 def test_a_thousand_entries_come_once_each_in_pages(store, limit):
     names = [EntryName(SENDER, f"s{n:04}") for n in range(1000)]

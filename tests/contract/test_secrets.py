@@ -19,7 +19,7 @@ from local.faulty_proxy import FaultyProxy
 from shared.domain.errors import SecretsUnavailable
 from shared.secrets.file_secrets import FILE, KEPT, FileSecrets
 from shared.secrets.secret_manager import LABELS, SecretManagerSecrets
-from tests.support.permissions import SECRET_CALLS
+from tests.support.permissions import OPERATORS_SECRET_CALLS, SECRET_CALLS
 from tests.support.secrets_backend import ADDING, PROJECT, ROOT, FileBackend, SecretManager, ServerBackend
 
 Backend = FileBackend | ServerBackend
@@ -276,6 +276,21 @@ def test_destroyed_versions_are_passed_over(server: SecretManager, name: str) ->
     secrets.close()
 
 
+def test_newest_of_many_enabled_versions_counts(server: SecretManager, name: str) -> None:
+    """By its number, not by its text; and however many later ones are disabled."""
+    emulated = ServerBackend(server)
+    secrets = emulated.port()
+    for number in range(1, 13):
+        secrets.add(name, f"value {number}")
+    emulated.disable(name, 12)
+    assert secrets.newest(name) == "value 11"
+    for number in range(1, 12):
+        if number != 2:
+            emulated.disable(name, number)
+    assert secrets.newest(name) == "value 2"
+    emulated.close()
+
+
 def test_reading_makes_only_the_calls_that_the_services_account_may_make(server: SecretManager, name: str) -> None:
     """Terraform's role is held to the same table (tests/infra/rules_permissions.py)."""
     secrets = SecretManagerSecrets(PROJECT, server.address)
@@ -289,6 +304,22 @@ def test_reading_makes_only_the_calls_that_the_services_account_may_make(server:
     assert secrets.newest(name) == "first"
     assert secrets.newest(f"{name}-none") is None
     assert noted.calls == set(SECRET_CALLS)
+    secrets.close()
+
+
+def test_operators_commands_make_only_the_calls_whose_permissions_are_documented(
+    server: SecretManager, name: str
+) -> None:
+    secrets = SecretManagerSecrets(PROJECT, server.address)
+    noted = Noted(secrets._client.get())
+    secrets._client._client = noted
+    secrets.add(name, "first")
+    secrets.remove(name)
+    assert noted.calls == set(OPERATORS_SECRET_CALLS)
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    assert "`roles/secretmanager.secretVersionManager`" in page
+    for permission in (OPERATORS_SECRET_CALLS[call] for call in ("create_secret", "delete_secret")):
+        assert f"`{permission}`" in page
     secrets.close()
 
 

@@ -321,6 +321,12 @@ OF_OUTAGES_AND_RECEIPTS = (
         charting("Failed receipts not yet replayed", "receipts_failed", "dead_letters"),
         "The chart 'Failed receipts not yet replayed' shows",
     ),
+    *(
+        Mutation(
+            f"a chart of {which} queues", DASHBOARD, "this", charting("Tasks in the queues", *change), "watches the"
+        )
+        for which, change in {"the shared": ("(-t[0-9]+)?", ""), "missing": ("-2", "")}.items()
+    ),
     Mutation(
         "a chart that no page describes",
         DASHBOARD,

@@ -5,9 +5,13 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 
+import promql_parser as promql
+
 from tests.infra.code_side import Code, seconds
 from tests.infra.plans import Plan, Resource
+from tests.infra.rules_monitoring import asked_of
 
+_PATH = ("http_target", "uri_override", "path_override")
 TASKS_TF = "infra/terraform/modules/tasks/main.tf"
 ASKED: Mapping[str, tuple[str, str]] = {
     "INBOUND_TENANT_QUEUE_PATTERN": ("inbound_tenant_queue_per_second", "inbound_max_concurrency_per_tenant"),
@@ -113,6 +117,18 @@ def the_scheduler_calls_the_sweep(plan: Plan, code: Code) -> Iterator[str]:
         yield "The sweep is paused."
 
 
+def charts_watch_all_queues_that_lead_to_one_path(plan: Plan, code: Code) -> Iterator[str]:
+    paths = {name: queue.block(*_PATH).get("path") for name, queue in plan.queues.items()}
+    for about, selector, _ in asked_of(plan):
+        for matcher in selector.matchers.matchers:
+            if matcher.name == "queue_id":
+                pattern = matcher.value if matcher.op == promql.MatchOp.Re else re.escape(matcher.value)
+                found = {name for name in paths if re.fullmatch(pattern, name)}
+                beside = {name for name in paths if paths[name] in {paths[one] for one in found}}
+                if not found or found != beside:
+                    yield f"{about} watches the queues {matcher.value}: {len(found)} of {len(beside)}."
+
+
 def _length(text: str) -> float:
     return float(text.removesuffix("s"))
 
@@ -124,4 +140,5 @@ RULES = (
     queues_try_again_as_the_code_counts_on,
     queues_cannot_be_destroyed_by_the_provider,
     the_scheduler_calls_the_sweep,
+    charts_watch_all_queues_that_lead_to_one_path,
 )

@@ -240,6 +240,11 @@ REFUSED = [
         {**BARE, "inbound_max_concurrency_per_tenant": 0},
         "inbound_max_concurrency_per_tenant must be a whole number from 1 to 100",
     ),
+    *(
+        (f"{value:g} for {name}", {**BARE, name: value}, f"{name} must be a whole number from 1 to 100")
+        for name in ("max_concurrency_per_tenant", "inbound_max_concurrency_per_tenant")
+        for value in (1.5, 101)
+    ),
     (
         "no events of a tenant",
         {**BARE, "inbound_tenant_queue_per_second": 0},
@@ -439,6 +444,19 @@ def test_the_readme_names_every_variable_output_and_module() -> None:
         *(it.name for it in (TERRAFORM / "modules").iterdir()),
     }
     assert {name for name in names if f"`{name}`" not in readme} == set()
+
+
+def test_the_readme_has_the_default_of_every_number() -> None:
+    readme = (TERRAFORM / "README.md").read_text()
+    told = {
+        name: default
+        for names, defaults in re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| ([0-9`, ]+) \|", readme, re.M)
+        for name, default in zip(re.findall(r"\w+", names), re.findall(r"\d+", defaults), strict=True)
+    }
+    variables = (TERRAFORM / "environments" / "variables.tf").read_text()
+    numbers = re.findall(r'^variable "(\w+)" \{\n(?:  .*\n)*?  type +?= number\n  default += (\d+)$', variables, re.M)
+    assert {"tenant_queues", "max_concurrency_per_tenant"} <= set(told)
+    assert told == dict(numbers)
 
 
 @pytest.mark.parametrize("root", [STAGING, PROD])

@@ -615,6 +615,17 @@ def test_unavailable_registry_refuses_the_post_and_stores_nothing(webhook: Webho
     assert webhook.store.calls == []
 
 
+def test_unavailable_registry_notes_no_block_and_has_the_receipt_delivered_again(webhook: WebhookParts) -> None:
+    class Away:
+        async def owners_of(self, addressees: Sequence[Addressee], _: Deadline) -> Sequence[Exception]:
+            return [RegistryUnavailable()] * len(addressees)
+
+    webhook.parts = replace(webhook.parts, accept=replace(webhook.parts.accept, tenants=Away()))
+    with pytest.raises(RegistryUnavailable):
+        accept(webhook, post(statuses=(receipt("wamid.1", "failed", errors=[{"code": 131042}]),)))
+    assert webhook.store.asked("note_receipt_block") == []
+
+
 @pytest.mark.parametrize("position", [0, 7, MANY - 1])
 def test_an_event_that_the_store_cannot_hold_does_not_stop_the_others(webhook: WebhookParts, position: int) -> None:
     class Refuses(FailsInTheMiddle):

@@ -48,6 +48,13 @@ SECRET_CALLS: Mapping[str, frozenset[str]] = {
 (2026-11). Adding and removing secrets is an operator's.
 """
 
+OPERATORS_SECRET_CALLS: Mapping[str, str] = {
+    "add_secret_version": "secretmanager.versions.add",
+    "create_secret": "secretmanager.secrets.create",
+    "delete_secret": "secretmanager.secrets.delete",
+}
+"""Those of an operator's command. The first is in roles/secretmanager.secretVersionManager, the others are not."""
+
 TENANT_SECRETS: Mapping[str, tuple[str, ...]] = {"internal": (CREDENTIAL_PREFIX, HANDLER_PREFIX)}
 """With which beginnings of their names a service may read secrets of tenants."""
 

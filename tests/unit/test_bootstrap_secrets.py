@@ -22,6 +22,7 @@ DEPLOYED = {
     "GOOGLE_CLOUD_PROJECT": "a-project",
     "WHATSAPP_PHONE_NUMBER_ID": "100000000000001",
 }
+DEPLOYED_ON_REDIS = DEPLOYED | {"STORE": "redis", "REDIS_URL": "rediss://10.0.0.3:6378"}
 OPERATORS = {"STORE": "firestore", "GOOGLE_CLOUD_PROJECT": "a-project"}
 """What docs/operating.md has an operator export; APP_ENV stays local."""
 
@@ -34,7 +35,9 @@ def settings(tmp_path: Path, service: str = CLI, **given: str) -> Config:
 # ---- where secrets are
 
 
-@pytest.mark.parametrize("given", [DEPLOYED, OPERATORS], ids=["deployed", "an operator's command"])
+@pytest.mark.parametrize(
+    "given", [DEPLOYED, DEPLOYED_ON_REDIS, OPERATORS], ids=["deployed", "on Redis", "an operator's command"]
+)
 def test_deployments_secrets_are_in_its_project(tmp_path: Path, given: dict[str, str]) -> None:
     found = settings(tmp_path, **given)
     secrets = build_secrets(found)

@@ -36,6 +36,7 @@ from shared.queues.task_content import QueueSettings
 from shared.stores.firestore.batches import BATCH_SECONDS, HALVES_AT_ONCE
 from shared.stores.sqlite.store import SqliteStore
 from shared.stores.threaded_intake import ThreadedIntake
+from shared.tenants.credentials import SecretCache
 from shared.tenants.environment import EnvironmentTenants
 from shared.tenants.registered import RegisteredTenants
 from shared.tenants.registered_intake import RegisteredIntakeTenants
@@ -352,6 +353,13 @@ def test_handlers_of_tenants_are_those_of_the_registry_with_the_deployments_limi
     for name in ("_timeout", "_hung", "_stopping", "_all_or_nothing"):
         assert getattr(code.handler, name) == getattr(internal.handler, name), name
     assert code.close == backend.close
+
+
+def test_one_cache_of_secrets_serves_access_tokens_and_signing_keys(internal: Internal) -> None:
+    handlers: Any = internal.process_inbound.handlers
+    credentials: Any = internal.process_outbound.credentials
+    assert isinstance(credentials._secrets, SecretCache)
+    assert handlers._secret_of == credentials._secrets.value
 
 
 def test_in_process_handler_gets_its_timeout_threads_and_reply_limit(tmp_path: Path) -> None:

@@ -90,6 +90,11 @@ def test_given_name_of_a_sender_is_kept(world: World) -> None:
     assert world.connect.connect(replace(SENDER, display="Shop"), NEW).sender.display == "Shop"
 
 
+def test_secret_that_a_sender_names_is_the_one_that_gets_its_token(world: World) -> None:
+    named = world.connect.connect(replace(SENDER, credential="of-an-operator"), NEW).sender
+    assert named.credential == "of-an-operator"
+
+
 def test_name_of_its_secret_holds_no_number_of_the_provider() -> None:
     assert credential_name(SENDER) == f"pombo-credential-acme-{SENDER.id}"
     assert SENDER.provider_id not in credential_name(SENDER)

@@ -10,6 +10,8 @@ import pytest
 
 from cli.doctor import registry_checks
 from cli.doctor.checks import StoreFailed, Wrong
+from cli.doctor.command import examine
+from cli.running import Described
 from shared.domain.errors import StoreUnavailable
 from shared.domain.marks import Block, Credential, RefusedCredential
 from shared.domain.tenants import QueueUse, Sender, Tenant
@@ -78,6 +80,17 @@ def test_tenant_on_a_pair_that_does_not_exist_is_reported(store: SqliteStore) ->
     add(store, 3)
     with pytest.raises(Wrong, match=r"1 tenant of 3 have a pair of queues beyond TENANT_QUEUES \(2\)"):
         registry_checks.registry(store, 2)
+
+
+def test_doctor_counts_the_pairs_and_senders_of_the_settings(store: SqliteStore, tmp_path: Path) -> None:
+    add(store, 3)
+    mark(store, OURS, **BLOCKED)
+    number = {"TENANT_QUEUES": "2", "WHATSAPP_PHONE_NUMBER_ID": OURS.provider_id}
+    environ = {"STORE": "sqlite", "SQLITE_PATH": str(tmp_path / "pombo.sqlite"), **number}
+    found = {one.check: one for one in examine(Described(environ, tmp_path / "logs.jsonl", runs=False))}
+    assert not found["registry"].ok
+    assert "beyond TENANT_QUEUES (2)" in found["registry"].sentence
+    assert f"{OURS.id[:8]} of default is blocked" in found["senders"].sentence
 
 
 def test_entries_that_cannot_be_read_are_named(store: SqliteStore) -> None:

@@ -94,6 +94,7 @@ def test_page_wakes_the_senders_messages_oldest_first(world: World) -> None:
     records = add_many(world, 5)
     world.store.create(pending(key="a" * 40, sender="200000000000002"))
     world.store.create(pending(key="b" * 40, tenant="another"))
+    world.store.create(pending(key="d" * 40, provider="another"))
     world.store.create(pending(Kind.INBOUND, key="c" * 40))
     assert world.drain(DRAIN) == Drained(5, more=False)
     assert woken(world) == [record.key for record in records]

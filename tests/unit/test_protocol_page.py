@@ -35,7 +35,17 @@ from shared.domain.errors import (
     TaskInvalid,
     UnknownState,
 )
-from shared.domain.guards import Elect, Go, Guard, Never, Wait
+from shared.domain.guards import (
+    CREDENTIALS_UNAVAILABLE,
+    REAUTH_REQUIRED,
+    SENDER_REMOVED,
+    SUSPENDED,
+    Elect,
+    Go,
+    Guard,
+    Never,
+    Wait,
+)
 from shared.domain.limits import Backoff
 from shared.domain.record import Attempt, Delivery, Kind, Receipts, State, Task
 from shared.domain.verdicts import (
@@ -551,6 +561,22 @@ def test_every_time_on_the_page_is_the_default_of_the_code(row: Row) -> None:
     for name in row["name"].strip("`").split("."):
         value = getattr(value, name)
     assert row["value"] == _written(value)
+
+
+def test_next_hop_of_each_guard_is_the_default_of_the_code() -> None:
+    minutes = {
+        (row["why"].strip("`"), row["next hop"].split(" min")[0])
+        for row in rows("process_outbound: a task arrives", 1)
+        if " min" in row["next hop"]
+    }
+    waits = LIMITS.waits
+    assert {(why, timedelta(minutes=int(number))) for why, number in minutes} == {
+        (SUSPENDED, waits.suspended),
+        (SENDER_REMOVED, waits.suspended),
+        (CREDENTIALS_UNAVAILABLE, waits.credentials_unavailable),
+        (REAUTH_REQUIRED, waits.credential),
+        ("blocked", waits.credential),
+    }
 
 
 NOT_TIMES = {"handler_timeout", "inbound_lease_margin", "doubt_policy", "max_doubts", "max_replies", "sweep_budget"}

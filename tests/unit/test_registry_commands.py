@@ -15,8 +15,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.commands import pombo
-from cli.registry import context, drains, senders, tenants
+from cli.registry import context, drains, handler_of_tenant, senders, tenants
 from shared.bootstrap import connect
+from shared.domain.drains import DrainTask
 from shared.domain.errors import QueueUnavailable, SecretsUnavailable
 from shared.domain.identity import credential_fingerprint, message_event_id, sender_id
 from shared.domain.marks import RefusedCredential
@@ -27,13 +28,17 @@ from shared.operations import registry
 from shared.operations import senders as registry_senders
 from shared.operations.dead_letters import Decision, Done
 from shared.operations.registry import Invalid, NotFound, Refused, Taken
+from shared.pipeline.clock import SystemClock
 from shared.pipeline.registry import EntryKind, EntryName, EntryWrite
 from shared.stores.sqlite.store import SqliteStore
+from shared.tenants.cache import FRESH_SECONDS, MOST
+from shared.tenants.credentials import OLDEST_SECONDS
 from shared.tenants.entries import sender_name, tenant_name
 from tests.support.parts import LIMITS, NOW, an_event, ended
 from tests.support.pipelines import Queue
 from tests.support.stack import clean_environment, cli, fails
 
+ROOT = Path(__file__).parents[2]
 SIGNING = "whsec_" + "A" * 32
 TOKEN = "EAAB-a-token"
 NUMBER = ("--provider", "meta", "--id", "200", "--account", "300")
@@ -136,6 +141,21 @@ def test_added_tenant_is_printed_with_its_pair_of_queues(desk: Desk) -> None:
     assert "Added tenant kiosk, with pair 2 of the queues." in desk("tenants", "add", "kiosk")
 
 
+def test_tenant_is_added_to_the_pairs_of_the_settings(desk: Desk) -> None:
+    desk.env["TENANT_QUEUES"] = "1"
+    assert [desk.json("tenants", "add", id)["queue"] for id in ("bakery", "florist")] == [0, 0]
+    desk.env["TENANT_QUEUES"] = "0"
+    assert "Added tenant kiosk, with the shared queues." in desk("tenants", "add", "kiosk")
+
+
+@pytest.mark.parametrize("name", ["\x1b[31mAna", "A\nB", "x" * 201], ids=["escape", "lines", "long"])
+def test_unprintable_or_long_name_is_a_usage_error(desk: Desk, name: str) -> None:
+    assert desk.invoke("tenants", "add", "bakery", "--name", name).exit_code == 2
+    desk("tenants", "add", "florist")
+    assert desk.invoke("tenants", "set", "florist", "--name", name).exit_code == 2
+    assert [tenant["name"] for tenant in desk.json("tenants", "list")["tenants"]] == [""]
+
+
 def test_tenants_are_listed_with_what_is_known_of_them(desk: Desk) -> None:
     assert "There are no tenants but default" in desk("tenants", "list")
     desk("tenants", "add", "bakery", "--name", "Ana's bakery")
@@ -205,6 +225,7 @@ def test_signing_secret_from_standard_input_is_used_and_not_shown(desk: Desk) ->
     assert SIGNING not in output
     desk("tenants", "set", "bakery", "--handler-secret", "-", given=f"{SIGNING[:-1]}B, {SIGNING}")
     assert desk.secrets == {"pombo-handler-bakery": [SIGNING, f"{SIGNING[:-1]}B,{SIGNING}"]}
+    assert desk.json("tenants", "show", "bakery")["handler"]["url"] == url[1]
     assert "handler_secret" not in desk.json("tenants", "set", "bakery", "--handler-url", "https://b.example/new")
     assert desk.json("tenants", "show", "bakery")["handler"]["url"] == "https://b.example/new"
 
@@ -240,15 +261,48 @@ def test_invalid_handler_url_is_a_usage_error(desk: Desk, url: str) -> None:
     assert desk.json("tenants", "list")["tenants"] == []
 
 
-def test_plain_http_handler_is_refused_where_pombo_is_deployed(desk: Desk) -> None:
-    desk.env["APP_ENV"] = "prod"
-    assert desk.invoke("tenants", "add", "bakery", "--handler-url", "http://10.0.0.7/pombo").exit_code == 2
+def test_plain_http_handler_is_refused_where_pombo_is_deployed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also from an operator's machine, whose APP_ENV is local."""
+    monkeypatch.setattr(handler_of_tenant, "is_deployment", lambda settings: settings["STORE"] == "sqlite")
+    desk("tenants", "add", "bakery")
+    for command in ("add", "florist"), ("set", "bakery"):
+        assert desk.invoke("tenants", *command, "--handler-url", "http://10.0.0.7/pombo").exit_code == 2
+    assert [(one["id"], one["handler"]) for one in desk.json("tenants", "list")["tenants"]] == [("bakery", None)]
+    assert desk.secrets == {}
+    desk("tenants", "set", "bakery", "--handler-url", "https://10.0.0.7/pombo")
 
 
 def test_suspend_and_resume_can_be_repeated(desk: Desk) -> None:
     desk("tenants", "add", "bakery")
     for command, state in (("suspend", "suspended"), ("suspend", "suspended"), ("resume", "active")):
         assert desk.json("tenants", command, "bakery")["state"] == state
+
+
+def test_resume_wakes_the_tenants_numbers_once_every_service_knows(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    woken: list[DrainTask] = []
+    stack = SimpleNamespace(runs=True, store=SimpleNamespace(time=SystemClock().now))
+    running = SimpleNamespace(running=stack, settings=None)
+    monkeypatch.setattr(drains, "deciding", lambda *_, **__: running)
+    monkeypatch.setattr(drains, "build_queue", lambda _: SimpleNamespace(ensure_drain=woken.append))
+    for tenant, number in (("bakery", "200"), ("florist", "201")):
+        desk("tenants", "add", tenant)
+        add = ("--provider", "meta", "--id", number, "--account", f"3{number}")
+        desk("senders", "add", "--tenant", tenant, *add)
+        desk("tenants", "suspend", tenant)
+    before = SystemClock().now()
+    desk("tenants", "resume", "bakery")
+    (drain,) = woken
+    assert drain.sender == sender_id("meta", "200")
+    assert drain.since - before > timedelta(seconds=FRESH_SECONDS), "else the messages would wait ten minutes more"
+
+
+def test_resume_without_a_stack_makes_no_task(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = SimpleNamespace(running=SimpleNamespace(runs=False), settings=None)
+    monkeypatch.setattr(drains, "deciding", lambda *_, **__: stopped)
+    monkeypatch.setattr(drains, "build_queue", lambda _: pytest.fail("no queue runs either"))
+    desk("tenants", "add", "bakery")
+    desk("tenants", "suspend", "bakery")
+    assert "waiting messages are sent when one starts" in desk.invoke("tenants", "resume", "bakery").stderr
 
 
 def test_removal_asks_for_the_id_again(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,6 +367,7 @@ def test_senders_are_listed_after_the_environments_with_their_trouble(desk: Desk
         ("bakery", "needs_reauth"),
     ]
     assert listed[1]["auth"] == {"state": "needs_reauth", "code": 190, "since": "2026-03-01T12:00:00.000Z"}
+    assert (listed[1]["order"], listed[1]["display"]) == ("sender", "Ana")
     assert "needs_reauth (code 190) since 2026-03-01 12:00" in desk("senders", "list", "--tenant", "bakery")
     assert desk.json("senders", "list", "--tenant", "default")["senders"] == listed[:1]
 
@@ -386,6 +441,14 @@ def test_token_is_checked_before_the_sender_is_added(desk: Desk) -> None:
     assert sender["credential"] == f"pombo-credential-bakery-{sender['id']}"
 
 
+def test_token_that_is_typed_is_not_echoed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cli.registry.context.sys", Typing())
+    desk("tenants", "add", "bakery")
+    result = desk.invoke("senders", "add", "--tenant", "bakery", *NUMBER, "--token", "-", given=f"{TOKEN}\n")
+    assert desk.provider.connected == [("200", TOKEN)]
+    assert TOKEN not in result.output
+
+
 def test_pace_order_display_and_credential_are_changed(desk: Desk) -> None:
     desk("tenants", "add", "bakery")
     desk("senders", "add", "--tenant", "bakery", *NUMBER, "--per-second", "0.5")
@@ -406,6 +469,7 @@ def test_pace_order_display_and_credential_are_changed(desk: Desk) -> None:
     assert changed == desk.json("senders", "show", "200")
     assert changed["pace"] == {"per_second": 2.0, "burst": 5}
     assert (changed["order"], changed["display"], changed["credential"]) == ("sender", "Ana", "pombo-credential-b")
+    assert desk.json("senders", "set", "200", "--display", "Bia") == {**changed, "display": "Bia"}
     assert desk.json("senders", "set", "200", "--no-pace")["pace"] is None
     assert desk.json("senders", "show", "200")["order"] == "sender"
 
@@ -535,10 +599,13 @@ def test_change_with_a_wrong_setting_of_the_queue_is_made_and_names_it(desk: Des
     assert "DRAIN_TASK_QUEUE_NAME" in result.stderr
 
 
-def test_sender_with_the_environments_token_gets_one_of_its_own(desk: Desk) -> None:
+def test_sender_with_the_environments_token_gets_one_of_its_own(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    drained: list[str] = []
+    monkeypatch.setattr(senders, "drain_of", lambda _: drained.append)
     desk("tenants", "add", "bakery")
     id = desk.json("senders", "add", "--tenant", "bakery", *NUMBER)["id"]
     shown = desk.json("senders", "reconnect", "200", "--token", "-", given=TOKEN)
+    assert (drained, shown["display"]) == ([id], "+1 555 0100 of 300")
     assert shown["credential"] == f"pombo-credential-bakery-{id}"
     assert desk.json("senders", "show", id)["credential"] == shown["credential"]
     assert desk.secrets == {shown["credential"]: [TOKEN]}
@@ -548,6 +615,24 @@ def test_number_of_the_environment_gets_its_token_from_there(desk: Desk) -> None
     error = desk.refused("senders", "reconnect", "100000000000001", "--token", "-", given=TOKEN)
     assert "environment: replace it there" in str(error)
     assert desk.secrets == {}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("tenants", "add", "x", "--handler-secret", "-"),
+        ("tenants", "set", "bakery", "--no-handler", "--handler-url", "https://b.example"),
+        ("tenants", "set", "bakery", "--no-handler", "--handler-secret", "-"),
+        ("tenants", "set", "bakery"),
+        ("senders", "add", "--tenant", "bakery", *NUMBER, "--token", "-", "--credential", "mine"),
+    ],
+    ids=["secret without its address", "no address and one", "no handler and its secret", "nothing", "two tokens"],
+)
+def test_options_that_contradict_each_other_are_a_usage_error(desk: Desk, command: tuple[str, ...]) -> None:
+    desk("tenants", "add", "bakery")
+    before = desk.written
+    assert desk.invoke(*command, given=SIGNING).exit_code == 2
+    assert (desk.written, desk.secrets) == (before, {})
 
 
 SECRETS: dict[str, tuple[tuple[str, ...], str]] = {
@@ -771,6 +856,18 @@ def test_every_command_has_a_help_with_examples(group: str) -> None:
         shown = CliRunner().invoke(pombo, [group, name, "--help"]).output
         assert f"pombo {group} {name}" in shown.partition("Examples:")[2]
         assert "--json" in shown
+
+
+def test_page_of_tenants_has_the_times_of_the_code() -> None:
+    page = " ".join((ROOT / "docs" / "tenants.md").read_text().split())
+    known = drains.KNOWN_EVERYWHERE.total_seconds()
+    for told in (
+        f"at most {FRESH_SECONDS:g} seconds, and up to {MOST:,} entries",
+        f"another handler URL | within {FRESH_SECONDS:g} s",
+        f"signing secret | within {OLDEST_SECONDS:g} s",
+        f"begins to send them after {known:g} seconds",
+    ):
+        assert told in page
 
 
 def test_refusal_is_one_line_and_exit_code_1_or_2_for_what_is_never_right(tmp_path: Path) -> None:

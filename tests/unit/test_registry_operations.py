@@ -544,7 +544,7 @@ def test_unknown_key_cannot_be_revoked(world: World, id: str) -> None:
 def test_key_needs_a_scope_and_a_tenant_that_exists(world: World) -> None:
     with pytest.raises(Invalid):
         keys.add_key(world.registry, world.clock, None, [])
-    for nobody in ("nobody", ""):
+    for nobody in ("nobody", ""):  # an empty variable in a script must not make an operator's key
         with pytest.raises(NotFound):
             keys.add_key(world.registry, world.clock, nobody, [Scope.SEND])
     assert world.registry.kept == {}

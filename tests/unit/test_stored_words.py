@@ -24,6 +24,7 @@ from shared.domain import (
     listings,
     marks,
     message_kinds,
+    onboarding,
     record,
     retention,
     send_errors,
@@ -33,6 +34,8 @@ from shared.domain import (
 )
 from shared.domain.limits import Backoff, Limits, PostTimes, Waits
 from shared.domain.outbound import checks, templates, types
+from shared.pipeline.registry import EntryKind
+from shared.stores.marks_codec import changes
 from tests.support.builders import NOW, at, dead, pending, task_for
 
 ENUMS: Mapping[type[StrEnum], Mapping[str, str]] = {
@@ -63,6 +66,16 @@ ENUMS: Mapping[type[StrEnum], Mapping[str, str]] = {
     verdicts.LimitScope: {"RATE": "rate", "CONTACT": "contact", "ACCOUNT": "account", "MAINTENANCE": "maintenance"},
     verdicts.BlockScope: {"SENDER": "sender", "ACCOUNT": "account"},
     limits.DoubtPolicy: {"RESEND": "resend", "HOLD": "hold"},
+    tenants.TenantState: {"ACTIVE": "active", "SUSPENDED": "suspended"},
+    tenants.Order: {"CONTACT": "contact", "SENDER": "sender"},
+    tenants.Scope: {"SEND": "send", "READ": "read", "READ_DEAD": "dead:read", "MANAGE": "manage"},
+    EntryKind: {
+        "TENANT": "tenants",
+        "SENDER": "senders",
+        "ACCOUNT": "accounts",
+        "KEY": "api_keys",
+        "QUEUE_USE": "queue_use",
+    },
 }
 
 
@@ -82,6 +95,11 @@ def test_values_of_an_enum_are_stable(words: type[StrEnum]) -> None:
             (guards.PROVIDER_DOWN, guards.BACKEND_DOWN, guards.REAUTH_REQUIRED),
             ("provider_down", "backend_down", "WHATSAPP_REAUTH_REQUIRED"),
         ),
+        (
+            (guards.SUSPENDED, guards.SENDER_REMOVED, guards.CREDENTIALS_UNAVAILABLE, guards.PACED, guards.BUSY),
+            ("suspended", "sender_removed", "credentials_unavailable", "paced", "busy"),
+        ),
+        ((tenants.CREDENTIAL_PREFIX, tenants.HANDLER_PREFIX), ("pombo-credential-", "pombo-handler-")),
         (events.OF_ACCOUNT, "of_account"),
         ((tasks.VERSION, tasks.READABLE), (2, (1, 2))),
         (tasks.KEY_FIELD, {record.Kind.INBOUND: "inbound_event_id", record.Kind.OUTBOUND: "outbound_key"}),
@@ -91,6 +109,10 @@ def test_values_of_an_enum_are_stable(words: type[StrEnum]) -> None:
         (identity.DOCTOR_KEY, "doctor"),
         (identity.sender_id("meta", "1"), "09f3954d0395338ffabf326bd7a4c5c9c6b1353a"),
         (identity.backend_id("https://example.com"), "44873a3aa7a9ef3397b65007caf758d506dad751"),
+        (identity.backend_id("https://example.com", "acme"), "71a83047e2b631f7f52fb1e117e59d28243d27ac"),
+        (identity.account_id("meta", "1"), "b5196a5b589b1ac792876fe5d5a70a1984598be4"),
+        (identity.pace_id("meta", "1"), "83212c9c858f0c7f871616e282e00ec1ddea86e3"),
+        (identity.credential_fingerprint("token"), "63204cc4fb66fda92c748eda3622b919206f4867"),
     ],
 )
 def test_stored_value_is_stable(word: object, stays: object) -> None:
@@ -165,6 +187,10 @@ def test_verdict_label_in_the_attempts_is_stable(verdict: Any, word: str) -> Non
         (errors.QueueUnavailable, "queue_unavailable", True, "us", False),
         (errors.RegistryUnavailable, "registry_unavailable", True, "us", False),
         (errors.RegistryUnreadable, "registry_unreadable", True, "tenant", False),
+        (errors.SecretsUnavailable, "secrets_unavailable", True, "us", False),
+        (errors.CredentialsUnavailable, "credentials_unavailable", True, "us", False),
+        (onboarding.OnboardingRefused, "onboarding_refused", False, "sender", False),
+        (onboarding.OnboardingUnavailable, "onboarding_unavailable", True, "provider", False),
         (errors.CertificatesUnavailable, "certificates_unavailable", True, "us", False),
         (errors.UnknownState, "state_unknown", True, "us", False),
         (errors.Forbidden, "forbidden", False, "us", False),
@@ -184,6 +210,34 @@ def test_verdict_label_in_the_attempts_is_stable(verdict: Any, word: str) -> Non
 )
 def test_fields_of_an_error_are_stable(error: Any, code: str, retryable: bool, scope: str, alert: bool) -> None:
     assert (error.code, error.retryable, error.scope, error.alert) == (code, retryable, scope, alert)
+
+
+AT = "2026-03-01T12:00:00.000000+00:00"
+MARKS: Mapping[str, tuple[Any, Mapping[str, Any]]] = {
+    "down": (marks.Outage(NOW, timedelta(seconds=10), "t", "e"), {"until": AT, "wait": 10**7, "claim": "t", "by": "e"}),
+    "block": (
+        marks.Block(NOW, timedelta(seconds=600), 368, "t", True, True),
+        {"until": AT, "wait": 6 * 10**8, "code": 368, "claim": "t", "by_receipt": True, "confirming": True},
+    ),
+    "refused": (
+        marks.RefusedCredential("f", 190, NOW, NOW, "t"),
+        {"fingerprint": "f", "code": 190, "since": AT, "until": AT, "claim": "t"},
+    ),
+    "credential": (marks.Credential("f", NOW, "p"), {"fingerprint": "f", "since": AT, "previous": "p"}),
+    "receipt_block": (events.ReceiptBlock(368, NOW, "k"), {"code": 368, "at": AT, "key": "k"}),
+    "disconnected": (marks.Disconnected("PARTNER_REMOVED", NOW), {"event": "PARTNER_REMOVED", "since": AT}),
+    "bucket": (marks.Bucket(NOW), {"next": AT}),
+}
+
+
+@pytest.mark.parametrize("name", MARKS)
+def test_names_in_a_stored_mark_are_stable(name: str) -> None:
+    mark, plain = MARKS[name]
+    assert changes(marks.Marks(), marks.Marks(**{name: mark})) == {name: plain}
+
+
+def test_every_stored_mark_is_held_here() -> None:
+    assert set(MARKS) == {field.name for field in fields(marks.Marks)} - {"version"}
 
 
 # ---- the numbers of the protocol

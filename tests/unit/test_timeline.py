@@ -443,12 +443,12 @@ def tried(*answers: str, **changes: Any) -> Delivery:
     number, log = 1, []
     for index, answer in enumerate(answers):
         log.append(Attempt(at(10 * index), number, answer))
-        number += answer not in ("limited", "blocked", "credential_refused", "provider_down", "backend_down")
+        number += not answer.startswith(("limited", "blocked", "credential_", "provider_down", "backend_down"))
     fields = {"attempts_log": tuple(log), "attempt": number - 1, "due_at": at(300), "token": OTHERS}
     return pending(**(fields | changes))
 
 
-@pytest.mark.parametrize("answer", ["retry", "limited", "credential_refused", "provider_down"])
+@pytest.mark.parametrize("answer", ["retry", "limited", "credential_refused", "credential_replaced", "provider_down"])
 def test_retry_has_its_time(answer: str) -> None:
     assert "Next attempt at 12:05:00 UTC." in sentences(tried(answer))[answer]
 
@@ -462,6 +462,13 @@ def test_attempt_in_an_outage_does_not_count_and_has_no_number() -> None:
     for moment in events[1:3]:
         assert moment.sentence.endswith("This attempt does not count.")
     assert "attempt 2" in sentences(tried("provider_down", "retry", "provider_down", "retry"))["retry"]
+
+
+@pytest.mark.parametrize("answer", ["limited", "blocked", "credential_refused", "credential_replaced"])
+def test_attempt_that_was_cut_off_after_one_that_does_not_count_is_told(answer: str) -> None:
+    log = (Attempt(at(0), 1, answer), Attempt(at(20), 2, "accepted"))
+    record = pending(attempts_log=log, attempt=2, state=State.DONE, finished_at=at(20))
+    assert what(build([record]))[:3] == ["planned", answer, "in_doubt"]
 
 
 def test_call_to_a_backend_that_is_down_does_not_count_and_has_its_next_time() -> None:
@@ -688,7 +695,7 @@ def test_a_limit_does_not_look_like_a_new_round() -> None:
     assert what(build([record])) == ["planned", "refused", "replayed", "limited", "accepted"]
 
 
-@pytest.mark.parametrize("answer", ["limited", "blocked", "credential_refused", "provider_down"])
+@pytest.mark.parametrize("answer", ["limited", "blocked", "credential_refused", "credential_replaced", "provider_down"])
 def test_last_uncounted_attempt_stays_in_its_round_when_the_next_begins(answer: str) -> None:
     """It had waited too long, and was replayed before anything else was tried."""
     record = replayed(Attempt(at(-20), 1, answer, 131042), attempt=0, due_at=at(60), started_at=at(-20))

@@ -12,7 +12,7 @@ from shared.domain.errors import RegistryUnreadable, StoreUnavailable
 from shared.domain.record import Delivery, Kind, State, Task
 from shared.domain.tasks import CHECK_BODY, task_body
 from tests.support import parts
-from tests.support.internal_service import FINAL, Service, said
+from tests.support.internal_service import FINAL, Make, Service, said
 from tests.support.parts import TOKEN, a_reply, an_event, ended
 
 # ---- who may ask, and for what
@@ -33,7 +33,19 @@ def test_without_the_internal_token_nothing_is_read(
     assert (line["reason"], line["cause"]) == ("forbidden", "token")
 
 
-@pytest.mark.parametrize("route", ["process_inbound", "process_outbound", "drain"])
+TASK_ROUTES = ["process_inbound", "process_outbound", "drain"]
+
+
+@pytest.mark.parametrize("route", TASK_ROUTES)
+def test_internal_token_alone_makes_no_task_where_queues_have_an_identity(
+    make: Make, route: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    service = make(TASKS_SERVICE_ACCOUNT="tasks@example.com", SCHEDULER_SERVICE_ACCOUNT="scheduler@example.com")
+    answer = service.client.post(f"/internal/{route}", data=b"c4n4ry", headers={"X-Internal-Token": TOKEN})
+    assert (answer.status_code, said(capfd, "task_refused")["cause"]) == (403, "no_identity")
+
+
+@pytest.mark.parametrize("route", TASK_ROUTES)
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b"null", b'"c4n4ry"', b"\xff", b'{"v":1}', b'{"c4n4ry":1}', b"[" * 90_000, b"9" * 9000]
 )
@@ -213,13 +225,15 @@ def test_one_log_line_describes_the_whole_send(service: Service, capfd: pytest.C
 @pytest.mark.parametrize(
     ("header", "logged"),
     [
+        ("outbound-t000", "outbound-t000"),
         ("outbound-t019", "outbound-t019"),
+        ("inbound-t000", "inbound-t000"),
         ("outbound", "outbound"),
         ("outbound-t020", "outbound"),
         ("15550002222", "outbound"),
         ("", "outbound"),
     ],
-    ids=["a tenant's", "shared", "beyond the last", "of another name", "absent"],
+    ids=["the first", "the last", "of events", "shared", "beyond the last", "of another name", "absent"],
 )
 def test_line_names_the_numbered_queue_that_a_task_came_from(
     service: Service, header: str, logged: str, capfd: pytest.CaptureFixture[str]

@@ -58,6 +58,7 @@ class World:
                     contact=str(contact),
                     payload={"type": "text", "content": content, "to": f"+1555000{contact}"},
                     after=after,
+                    sweep_at=NOW + timedelta(minutes=10),  # as in a project: no sweep before its hop
                 )
                 self.queue.ensure(Task.of(self.service.put(record)), NOW)
                 records.append(record)

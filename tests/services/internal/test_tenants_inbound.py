@@ -413,5 +413,6 @@ def test_event_that_became_free_while_it_was_read_is_handled_by_its_next_task(wo
     assert world.service.arrive(event) == (200, {"state": "waiting"})
     calls.before = lambda *_: None
     assert world.service.get(event).state is State.LEASED, "no lease without a place and a handler"
+    assert [at for _, at in world.service.made] == [NOW + timedelta(seconds=1)]
     assert world.service.arrive(event, hop=1) == (200, {"state": "done"})
     assert len(world.service.handler.called) == 1
