@@ -24,7 +24,6 @@ LONGEST_FIRST = (
     "services/test_stack_sends.py",
     "services/test_dead_letters.py",
     "release/test_image_runs.py",
-    "services/test_bench_run.py",
     "release/test_cloudbuild.py",
     "large_posts/test_large_posts.py",
     "model/test_model.py",

@@ -277,6 +277,7 @@ def staging(deployed: Any, monkeypatch: pytest.MonkeyPatch) -> Root:
     return Root(deployment.folder / "infra/terraform/environments/staging", "my-project-1-terraform-state", {})
 
 
+@pytest.mark.slow
 def test_temporary_refusal_by_google_is_retried(
     deployed: Any, staging: Root, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -293,6 +294,7 @@ def test_temporary_refusal_by_google_is_retried(
     assert not staging.apply(pause=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sentences", "attempts"),
     [

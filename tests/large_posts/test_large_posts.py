@@ -25,7 +25,11 @@ ANSWERED_WITHIN = 20.0
 """Seconds: twice what a large POST may take. The machine may be busy."""
 
 
-@pytest.fixture(scope="module", params=STORES)
+IN_CI = [pytest.param(store, marks=[pytest.mark.slow] if store == "firestore" else []) for store in STORES]
+"""The emulator takes longest, and is a store like the others here."""
+
+
+@pytest.fixture(scope="module", params=IN_CI)
 def webhook(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Webhook]:
     """The service with its store and its queue far away. The queue is paused."""
     with large_post_runs.running(request.param, FAR, tmp_path_factory.mktemp(request.param)) as running:

@@ -25,6 +25,7 @@ def built() -> None:
         missing(f"The benchmark's environments cannot be built: {error}")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("built")
 def test_a_short_run_measures_and_proves_the_work(tmp_path: Path) -> None:
     """It says nothing about speed: other tests run beside it."""
