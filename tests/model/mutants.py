@@ -105,7 +105,7 @@ DURABLE = (
         "I1",
         "event: two in one POST, store and queue away",
         ACCEPT,
-        "faults += faults_in(mark for mark in marks if mark not in faults)",
+        "faults += faults_in(mark for mark in marks if not isinstance(mark, RegistryUnavailable))",
         "faults += []",
     ),
 )
@@ -134,7 +134,7 @@ LOST = (
         "I2",
         "plan: store and queue away",
         DISPATCH,
-        "return Answer(TaskResult.NACK, step.answer.state)",
+        "return Answer(TaskResult.CONFLICT if is_tenants else TaskResult.NACK, step.answer.state)",
         "return step.answer",
     ),
     _mutant(

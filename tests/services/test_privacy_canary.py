@@ -441,10 +441,11 @@ def serve_a_second_business(world: World) -> None:
     assert world.store.commit_entries([EntryWrite(name, EVERYTHING, {"provider": EVERYTHING}, None)])
 
     key = {"Authorization": f"Bearer {CANARIES['API key']}"}
-    asked = [item(number, said) for number, said in enumerate(["echo", *BACKEND_ANSWERS], start=700)]
-    assert world.deliver(webhook(*asked, to=BAKERY), **key) == 200
-    for number in range(700, 700 + len(asked)):
-        world.until(number, lambda records: all(record.final for record in records), BAKERY)
+    *asked, down = (item(number, said) for number, said in enumerate(["echo", *BACKEND_ANSWERS], start=700))
+    for items in (asked, [down]):  # answers to the others would show at once that it is up
+        assert world.deliver(webhook(*items, to=BAKERY), **key) == 200
+        for number in range(700, 700 + len(asked) + (items == [down])):
+            world.until(number, lambda records: all(record.final for record in records), BAKERY)
     assert world.backend.answered == {*BACKEND_ANSWERS}
     assert world.record(700, BAKERY).plan_size == 1, "its own backend answers"
     assert world.deliver(webhook(item(710), to=FLORIST), **key) == 200
