@@ -52,8 +52,8 @@ def _check_entries(registry: Registry) -> None:
     removed = _of_registry(lambda: [id[:8] for id in being_removed(registry)])
     if removed:
         raise Wrong(
-            f"The removal of {_many(len(removed), 'sender')} has not ended: {_some(removed)}. Their numbers are "
-            "nobody's. If nobody removes them just now, run pombo senders remove again."
+            f"The removal of {_many(len(removed), 'sender')} has not ended: {_some(removed)}. Until it ends, no tenant "
+            "has or can add their numbers. Unless it is running now, run pombo senders remove again."
         )
 
 

@@ -285,8 +285,8 @@ def tenant_entry(registry: Registry, id: str) -> Entry:
     if id == DEFAULT_TENANT:
         raise Invalid(
             "tenant",
-            f"{DEFAULT_TENANT} is the tenant of the environment: its settings are variables, and it takes no numbers "
-            "and no keys of its own.",
+            f"{DEFAULT_TENANT} is the tenant of the environment: its settings are variables, and it takes no further "
+            "numbers.",
         )
     found = registry.entries([tenant_name(id)])[0] if _TENANT_ID.fullmatch(id) else None
     if found is None:

@@ -128,14 +128,14 @@ def unchanged(found: Entry) -> EntryWrite:
 
 
 def removal(write: EntryWrite, at: datetime) -> EntryWrite:
-    """This write of a sender or an account, which also takes it from its tenant. To the services it does not exist from
-    then on, and as long as it is not deleted no other tenant can have it.
+    """This write of a sender or an account, with the time of its removal: until it is free, no other tenant can have
+    it. A removed sender does not exist to the services; news of a removed account still goes to its last tenant.
     """
     return replace(write, fields={**(write.fields or {}), "removed_at": _stamp(at)})
 
 
 def is_removed(entry: Entry, at: datetime | None = None) -> bool:
-    """Whether it was taken from its tenant (at this time, if one is given), and is not deleted yet."""
+    """Whether it was taken from its tenant (at this time, if one is given), and is not free yet."""
     removed_at = entry.fields.get("removed_at")
     return removed_at is not None and (at is None or removed_at == _stamp(at))
 
