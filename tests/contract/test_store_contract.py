@@ -503,6 +503,29 @@ def test_plan_of_30_replies_is_visible_whole_or_not_at_all(backend, store, a_rec
     assert [store.get(reply.key) for replies in plans for reply in replies] == list(itertools.chain(*plans))
 
 
+def test_an_event_and_its_replies_are_read_as_of_one_moment(backend, store, a_record):
+    events = [a_record(kind=Kind.INBOUND) for _ in range(60)]
+    for event in events:
+        store.create(event)
+    reader, looking, torn = backend.client(), threading.Semaphore(0), []
+
+    def watch() -> None:
+        for event in events:
+            looking.release()
+            while (records := reader.by_correlation(event.correlation_id))[0].state is not State.DONE:
+                pass
+            torn.extend([event.key] * (len(records) == 1))
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    for event in events:
+        reply = a_record(correlation_id=event.correlation_id, payload={"body": "x" * 2000})
+        looking.acquire()
+        store.change(event.key, plan_of(event, [reply]), event)
+    thread.join()
+    assert torn == []
+
+
 def test_plan_the_store_cannot_hold_is_not_stored(backend, store, a_record):
     event, replies = a_record(kind=Kind.INBOUND), [a_record() for _ in range(30)]
     store.create(event)

@@ -81,6 +81,7 @@ def test_a_lost_answer_that_a_receipt_confirms_is_not_sent_again(sends: Stack, c
     assert "A receipt confirms that WhatsApp has it. Pombo does not resend it." in sentences
 
 
+@pytest.mark.timeout(300)
 def test_lost_answer_without_a_receipt_is_resent_once_after_the_window(
     sends: Stack, contacts: Callable[[], str]
 ) -> None:
@@ -103,7 +104,7 @@ def test_lost_answer_without_a_receipt_is_resent_once_after_the_window(
         "shown": "pending",
         "why": "in_doubt",
     }
-    sends.wait_settled([lost_once, lost_always, never_taken, in_order], 60)
+    sends.wait_settled([lost_once, lost_always, never_taken, in_order], 180)
 
     assert sends.texts(once) == ["hello"] * 2
     assert moments(sends, lost_once) == ["lost", "accepted"]

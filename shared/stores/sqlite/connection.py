@@ -54,15 +54,15 @@ class SqliteFile:
         os.register_at_fork(before=lambda: (close := forget()) and close())
 
     def read(self, work: Work[T]) -> T:
-        """The result of `work`, which only reads. A writer does not block it."""
+        """The result of `work`, which only reads: what was stored at one moment. A writer does not block it."""
         with self._translated():
-            return self._patiently(work, self._bound(PATIENCE))
+            return self._patiently(lambda db: _transaction(db, work, "BEGIN"), self._bound(PATIENCE))
 
     def write(self, work: Work[T]) -> T:
         """The result of `work`, committed and on the disk. Waits up to CONTENTION seconds behind other threads."""
         left = self._bound(CONTENTION)
         with self._translated(), self._in_turn(left):
-            result = self._patiently(lambda db: _transaction(db, work), left)
+            result = self._patiently(lambda db: _transaction(db, work, "BEGIN IMMEDIATE"), left)
             self._progress = time.monotonic()
             return result
 
@@ -173,8 +173,8 @@ class SqliteFile:
             db.close()
 
 
-def _transaction(db: sqlite3.Connection, work: Work[T]) -> T:
-    db.execute("BEGIN IMMEDIATE")
+def _transaction(db: sqlite3.Connection, work: Work[T], begin: str) -> T:
+    db.execute(begin)
     try:
         result = work(db)
         db.execute("COMMIT")
