@@ -2,12 +2,13 @@
 
 import fcntl
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from tests.infra.offline.attached import attached
 from tests.infra.offline.toolchain import Toolchain, Unavailable, set_up, types_in
 from tests.infra.offline.workspace import TERRAFORM, Workspace
 from tests.infra.plans import Plan
@@ -18,12 +19,14 @@ CACHE = Path(__file__).parents[2] / ".cache" / "terraform"
 
 
 @pytest.fixture(scope="session")
-def toolchain() -> Toolchain:
+def toolchain() -> Iterator[Toolchain]:
     """Set up once per machine; without it these tests skip, or fail in CI."""
     try:
-        return set_up(CACHE, types_in(TERRAFORM))
+        made = set_up(CACHE, types_in(TERRAFORM))
     except Unavailable as error:
         missing(f"The checks of infra/terraform need Terraform and its provider's schema: {error}")
+    with attached(made) as ours:
+        yield ours
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tests.infra.offline import behaviour, toolchain
 from tests.infra.offline.bindings import UnknownForm, module_of, parse
 from tests.infra.offline.schema import schema_of
 from tests.infra.offline.toolchain import HERE, Toolchain, Unavailable, set_up, types_in
-from tests.infra.offline.workspace import TERRAFORM
+from tests.infra.offline.workspace import TERRAFORM, Workspace
 
 RESOURCE = """
 export interface ThingConfig extends cdktn.TerraformMetaArguments {
@@ -204,8 +205,7 @@ def test_the_types_are_those_that_the_files_name(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def schema(toolchain: Toolchain) -> Any:
     """The true provider's."""
-    (program,) = toolchain.config.parent.rglob("terraform-provider-google_*")
-    path = next(word for word in program.read_text().split() if "schema-" in word)
+    path = next(word for word in toolchain.program.read_text().split() if "schema-" in word)
     return json.loads(Path(path).read_text())
 
 
@@ -309,9 +309,14 @@ def test_change_of_an_immutable_argument_replaces_the_resource(immutable: set[st
     assert behaviour.replaced(frozenset(immutable), None, plan, _is_unknown) == []
 
 
+def test_terraform_can_start_the_stand_in_itself(toolchain: Toolchain, tmp_path: Path) -> None:
+    alone = Workspace(replace(toolchain, attached=""), tmp_path / "copy")
+    alone.validate("bootstrap")
+    assert (alone.folder / "bootstrap" / ".terraform.lock.hcl").exists(), "it was installed"
+
+
 def test_stand_in_refuses_to_run_by_hand(toolchain: Toolchain) -> None:
-    (program,) = toolchain.config.parent.rglob("terraform-provider-google_*")
-    done = subprocess.run([program], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([toolchain.program], capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stderr.strip()) == (1, "This is a provider: Terraform starts it.")
 
 
@@ -343,7 +348,7 @@ def test_terraform_settings_of_the_user_are_ignored(toolchain: Toolchain, monkey
     monkeypatch.setenv("TF_VAR_project", "theirs")
     monkeypatch.setenv("TF_CLI_ARGS", "-help")
     ours = {name for name in toolchain.environment() if name.startswith("TF_")}
-    assert ours == {"TF_CLI_CONFIG_FILE", "TF_DISABLE_PLUGIN_TLS", "TF_IN_AUTOMATION"}
+    assert ours == {"TF_CLI_CONFIG_FILE", "TF_DISABLE_PLUGIN_TLS", "TF_IN_AUTOMATION", "TF_REATTACH_PROVIDERS"}
 
 
 def test_ci_fails_where_a_laptop_skips(tmp_path: Path, run_one_with: Callable[..., str]) -> None:

@@ -163,8 +163,8 @@ class _Provider(wire_rpc.ProviderServicer):  # type: ignore[misc]
         return wire.StopProvider.Response()
 
 
-def main(schema: Path, immutable: Path) -> None:
-    """Serve until Terraform stops it."""
+def main(schema: Path, immutable: Path, *options: str) -> None:
+    """Serve until Terraform stops it, or with --until-its-input-ends until then (attached.py)."""
     if "TF_PLUGIN_MAGIC_COOKIE" not in os.environ:
         sys.exit("This is a provider: Terraform starts it.")
     ended = threading.Event()
@@ -176,7 +176,8 @@ def main(schema: Path, immutable: Path) -> None:
 
     class Output(stdio_rpc.GRPCStdioServicer):  # type: ignore[misc]
         def StreamStdio(self, request: Any, context: Any) -> Any:
-            ended.wait()
+            if not options:  # each command that connects would hold a thread until the end
+                ended.wait()
             return iter(())
 
     server = grpc.server(ThreadPoolExecutor(max_workers=8), options=[("grpc.max_send_message_length", -1)])
@@ -188,9 +189,12 @@ def main(schema: Path, immutable: Path) -> None:
         server.add_insecure_port(f"unix:{directory}/socket")
         server.start()
         print(f"1|6|unix|{directory}/socket|grpc|", flush=True)
+        if options:
+            sys.stdin.read()
+            ended.set()
         ended.wait()
         server.stop(0.2)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])

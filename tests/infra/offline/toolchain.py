@@ -41,6 +41,13 @@ class Toolchain:
     terraform: str
     config: Path
     version: str
+    attached: str = ""
+    """Where the stand-in runs (TF_REATTACH_PROVIDERS); if empty, Terraform starts it for each command."""
+
+    @property
+    def program(self) -> Path:
+        """The stand-in."""
+        return next(self.config.parent.rglob("terraform-provider-google_*"))
 
     def environment(self) -> dict[str, str]:
         """The environment of every call: without the user's own configuration, and without the network."""
@@ -52,6 +59,7 @@ class Toolchain:
             "TF_DISABLE_PLUGIN_TLS": "1",  # the stand-in has no certificate
             "CHECKPOINT_DISABLE": "1",
             "TF_IN_AUTOMATION": "1",
+            **({"TF_REATTACH_PROVIDERS": self.attached} if self.attached else {}),
         }
 
 
@@ -144,7 +152,7 @@ def _mirror(cache: Path, version: str, schema: Path, packages: Path) -> Path:
     program = folder / f"terraform-provider-google_v{version}"
     words = [sys.executable, str(HERE / "provider.py"), str(schema), str(HERE / "immutable.json")]
     path = os.pathsep.join([str(packages), str(HERE.parent)])
-    _put(program, f"#!/bin/sh\nPYTHONPATH={shlex.quote(path)} exec {shlex.join(words)}\n", mode=0o755)
+    _put(program, f'#!/bin/sh\nPYTHONPATH={shlex.quote(path)} exec {shlex.join(words)} "$@"\n', mode=0o755)
     config = mirror / "terraform.rc"
     _put(config, f"provider_installation {{\n  filesystem_mirror {{\n    path = {json.dumps(str(mirror))}\n  }}\n}}\n")
     return config
