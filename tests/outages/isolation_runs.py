@@ -1,11 +1,12 @@
 """Isolation runs: what a tenant in trouble costs the others, on a running stack.
 
     python -m tests.outages.isolation_runs --store redis --messages 300 --trouble limited
+    python -m tests.outages.isolation_runs --together --trouble limited --trouble token --trouble hanging
 
 Tenants B, C and D get one message a second each: in the first phase no other tenant has anything to do, and in each
-phase after it one more tenant, A, is in trouble. Each trouble has an A of its own, so that what is left of one trouble
-is there during the next, as in a deployment with several such tenants. A gets a message a second too, and more only
-where that is the trouble: a thousand that wait, or a flood.
+phase after it one more tenant, A, is in trouble, or with --together several are at once. Each trouble has an A of its
+own, so that what is left of one trouble is there during the next, as in a deployment with several such tenants. A gets
+a message a second too, and more only where that is the trouble: a thousand that wait, or a flood.
 
 Two times are measured: from the customer's message to the call of the handler, and from the reply's creation to the
 provider. A trouble shows a fault if a tenant's p95 grows beyond the allowed factor.
@@ -19,7 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import count
@@ -37,7 +38,7 @@ NOBODY = "http://127.0.0.1:9/pombo"
 """An address that refuses connections."""
 
 QUEUED = 1000
-"""Messages of the tenant in trouble that wait for the provider."""
+"""Messages of the tenant in trouble that wait for the provider, each of another customer."""
 
 HANGS = 15
 """Seconds that a hanging handler takes."""
@@ -135,8 +136,8 @@ def _under_way(act: Callable[[threading.Event], None]) -> Iterator[None]:
 def _refused(stack: Stack, tenant: str, code: int, status: int) -> Iterator[None]:
     """The provider answers every send of A with this code, and A has many messages queued."""
     stack.fault("send", "error", code=code, status=status, times=0, match={"phone_number_id": number_of(tenant)})
-    for _ in range(QUEUED // 20):
-        say(stack, tenant, "!list 20")
+    for _ in range(QUEUED):
+        say(stack, tenant, "hello")
     with _under_way(_every(1, lambda: say(stack, tenant, "hello"))):
         yield
 
@@ -165,9 +166,9 @@ def _silent(stack: Stack, tenant: str) -> Iterator[None]:
 
 @contextmanager
 def _flooding(stack: Stack, tenant: str) -> Iterator[None]:
-    """Some fifty messages a second to A, in small webhooks."""
-    text = {"type": "text", "content": {"body": "!nothing"}, "phone_number_id": number_of(tenant), "batch": 5}
-    with _under_way(_every(0.1, lambda: stack.inbound(**{"from": f"1555{next(_contacts):07}", **text}))):
+    """Some thirty messages a second to A, each in a webhook of its own."""
+    text = {"type": "text", "content": {"body": "!nothing"}, "phone_number_id": number_of(tenant)}
+    with _under_way(_every(0.025, lambda: stack.inbound(**{"from": f"1555{next(_contacts):07}", **text}))):
         yield
 
 
@@ -261,20 +262,22 @@ def faults_of(idle: Samples, trouble: Samples, factor: float) -> list[str]:
     ]
 
 
-def in_trouble(stack: Stack, name: str, messages: int) -> Samples:
-    """A phase in which the tenant of this trouble has it."""
-    with TROUBLES[name](stack, name):
+def in_trouble(stack: Stack, names: Sequence[str], messages: int) -> Samples:
+    """A phase in which the tenant of each of these troubles has it."""
+    with ExitStack() as troubles:
+        for name in names:
+            troubles.enter_context(TROUBLES[name](stack, name))
         time.sleep(5)  # until the trouble is there
         return measured(stack, phase(stack, messages))
 
 
-def run(stack: Stack, names: Sequence[str], messages: int) -> Iterator[tuple[str, Samples, Samples]]:
-    """Each trouble's name, and both phases: with all idle, which is run once, and with the trouble."""
+def run(stack: Stack, phases: Sequence[Sequence[str]], messages: int) -> Iterator[tuple[str, Samples, Samples]]:
+    """For each phase the names of its troubles, and the samples: with all idle, which is run once, and in trouble."""
     add_tenants(stack)
     phase(stack, 5)  # warm caches and connections
     idle = measured(stack, phase(stack, messages))
-    for name in names:
-        yield name, idle, in_trouble(stack, name, messages)
+    for names in phases:
+        yield ", ".join(names), idle, in_trouble(stack, names, messages)
 
 
 def main() -> int:
@@ -283,13 +286,16 @@ def main() -> int:
     parser.add_argument("--store", default="sqlite", choices=("sqlite", "firestore", "redis"))
     parser.add_argument("--messages", type=int, default=300, help="of each tenant and phase, one a second")
     parser.add_argument("--trouble", action="append", choices=tuple(TROUBLES))
+    parser.add_argument("--together", action="store_true", help="all troubles at once, in one phase")
     parser.add_argument("--factor", type=float, default=FACTOR)
     asked = parser.parse_args()
+    names = asked.trouble or tuple(TROUBLES)
+    phases = [names] if asked.together else [[name] for name in names]
     print("| store | A's trouble | time (ms) | idle p50 | p95 | trouble p50 | p95 | worst growth |")
     print("|---|---|---|---|---|---|---|---|", flush=True)
     bad = 0
     with tempfile.TemporaryDirectory() as directory, make_stack(Path(directory) / "data", asked.store) as stack:
-        for name, idle, trouble in run(stack, asked.trouble or tuple(TROUBLES), asked.messages):
+        for name, idle, trouble in run(stack, phases, asked.messages):
             for what in (EVENT, REPLY):
                 print(row(asked.store, name, what, idle, trouble), flush=True)
             faults = faults_of(idle, trouble, asked.factor)

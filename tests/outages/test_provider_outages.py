@@ -51,7 +51,7 @@ def check(stack: Stack, outage: Outage) -> Account:
 @pytest.mark.parametrize(
     ("kind", "messages"),
     [
-        *((kind, SEVERAL) for kind in KINDS),
+        *(pytest.param(kind, SEVERAL, marks=pytest.mark.slow if kind == "500" else []) for kind in KINDS),
         *(pytest.param(kind, 1, marks=[] if kind == "hang" else pytest.mark.slow) for kind in KINDS),
     ],
 )
@@ -65,7 +65,7 @@ def test_minute_without_whatsapp_loses_and_doubles_nothing(running: Running, kin
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    "kind", ["hang", "500", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("429", "refuse"))]
+    "kind", ["hang", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("500", "429", "refuse"))]
 )
 def test_answered_probes_during_failing_sends_make_no_dead_letter(running: Running, kind: str) -> None:
     assert check(running("sqlite", True), Outage(kind, 1, SEVERAL, probe_answered=True)).sent == SEVERAL
@@ -84,8 +84,9 @@ def test_other_stores_survive_a_minute_without_whatsapp(running: Running, store:
     assert check(running(store, True), Outage(kind, 1, SEVERAL)).sent == SEVERAL
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("sweep_after", [pytest.param("30s", marks=pytest.mark.slow), "600s"])
+@pytest.mark.parametrize("sweep_after", ["30s", "600s"])
 def test_two_minutes_of_503_drain_by_themselves(running: Running, sweep_after: str) -> None:
     assert check(running("sqlite", True, sweep_after), Outage("refuse", 2, SEVERAL)).sent == SEVERAL
 
