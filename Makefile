@@ -23,7 +23,7 @@ option = $(if $(or $($(1)),$(filter command,$(origin $(1)))),--$(2) '$(subst ','
 # Refuse a variable that the goal does not take, instead of ignoring it.
 takes = @$(foreach name,$(filter-out $(1),STORE DATA PORTS MESSAGES SECONDS SEED),$(if $(filter command,$(origin $(name))),\
 	echo "pombo: make $@ takes no $(name); it takes: $(1)" >&2; exit 2;)) :
-CONTRACT := -n 2 --dist loadfile
+CONTRACT := -n 2 --dist worksteal
 TOGETHER = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/contract
 # make quick: three processes, because some tests wait; without the tests that start pytest or pip-audit many times.
 QUICK := -n 3 --dist loadfile --no-loadscope-reorder $(patsubst %,--ignore tests/unit/test_%.py,\

@@ -217,6 +217,9 @@ GUARDED: dict[str, Any] = {
     "log_location": "us-east1",
     "kms_key": KMS_KEY.format("us-central1"),
 }
+ALIKE = {"region", "media_bucket", "log_location", "kms_key"}
+"""Guarded as the others are: slow."""
+
 RECREATED = "module.pombo.module.scheduler.google_cloud_scheduler_job.sweep"
 """Of the sweep's region: the job holds nothing, and is made anew elsewhere."""
 
@@ -256,7 +259,9 @@ def test_another_threshold_or_address_leaves_the_services_alone(deployed: Worksp
     assert not [address for address in changes if "monitoring" not in address and "budget" not in address]
 
 
-@pytest.mark.parametrize("name", GUARDED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in ALIKE else []) for name in GUARDED]
+)
 def test_change_that_would_destroy_data_is_stopped(deployed: Workspace, name: str) -> None:
     # A key is refused before it is planned where the database is elsewhere.
     more = {"redis": {"store": "firestore"}, "kms_key": {"firestore_location": None}}.get(name, {})

@@ -82,9 +82,11 @@ def nights(make: Callable[[], Deployment], webhook: Webhook) -> tuple[Deployment
 
 
 @pytest.fixture(scope="module")
-def checked(nights: Any) -> tuple[Deployment, Night]:
-    deployment, _, done = nights
-    return deployment, done
+def checked(make: Callable[[], Deployment], webhook: Webhook) -> tuple[Deployment, Night]:
+    """An empty project, and a night in which all is as it must be."""
+    deployment = make()
+    webhook.answer = Pombo(deployment)
+    return deployment, deployment.run("check_project", *QUICK)
 
 
 def test_a_project_is_checked_from_nothing_to_nothing(checked: Any) -> None:
@@ -126,7 +128,7 @@ def test_the_message_is_one_that_the_code_takes_and_came_twice(checked: Any, web
 def test_both_plans_are_made_again_after_the_deployment(checked: Any) -> None:
     deployment, done = checked
     again = [call[0] for call in deployment.terraform_calls if "-detailed-exitcode" in call]
-    assert again == ["bootstrap", "staging"], "the first night did not come so far"
+    assert again == ["bootstrap", "staging"]
     assert "Both plans are empty." in done.stdout
 
 
@@ -150,6 +152,7 @@ def test_gcloud_would_take_every_command_that_the_check_gives_it(checked: Any) -
     assert complaints(sorted({*commands, label})) == {}
 
 
+@pytest.mark.slow
 def test_second_night_starts_empty_with_new_queue_names(nights: Any) -> None:
     deployment, _, done = nights
     assert "Destroy complete! Resources: 0 destroyed." in done.stdout
@@ -160,6 +163,7 @@ def test_second_night_starts_empty_with_new_queue_names(nights: Any) -> None:
 # ---- what it finds
 
 
+@pytest.mark.slow
 def test_rejected_message_is_found_and_the_project_is_emptied(nights: Any) -> None:
     _, bad, _ = nights
     assert bad.returncode == 1

@@ -187,6 +187,7 @@ def test_a_second_run_changes_nothing_and_asks_nothing(deployed: Any) -> None:
     assert applies(deployment) == applied
 
 
+@pytest.mark.slow
 def test_changed_handler_is_built_alone_and_its_reversal_needs_no_build(deployed: Any) -> None:
     deployment, _ = deployed
     handler, before = deployment.folder / "handlers" / "echo.py", deployment.state
@@ -222,6 +223,7 @@ def left_by_cloud_build(deployed: Any) -> dict[str, Any]:
     return after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("service", ["pombo-internal", "pombo-webhook"], ids=["pinned", "shared with an old revision"])
 def test_traffic_that_is_pinned_or_shared_goes_to_the_latest_revision_again(
     left_by_cloud_build: dict[str, Any], service: str
@@ -230,6 +232,7 @@ def test_traffic_that_is_pinned_or_shared_goes_to_the_latest_revision_again(
     assert (after["follows"], after.get("shared")) == (True, None)
 
 
+@pytest.mark.slow
 def test_tag_of_an_old_revision_is_removed(left_by_cloud_build: dict[str, Any]) -> None:
     assert "tagged" not in left_by_cloud_build["pombo-webhook"]
 

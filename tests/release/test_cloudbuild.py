@@ -310,6 +310,7 @@ def test_release_by_the_committed_files_has_no_faults(project_after: ProjectAfte
     assert outcome(project_after(1)) == []
 
 
+IN_CI = {"the public service first", "no scan"}
 OUTCOMES: dict[str, tuple[str, Callable[[Config], Any], str]] = {
     "the public service first": (
         D,
@@ -371,7 +372,9 @@ OUTCOMES: dict[str, tuple[str, Callable[[Config], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", OUTCOMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in IN_CI else pytest.mark.slow) for name in OUTCOMES]
+)
 def test_a_release_that_goes_another_way_is_noticed(name: str, project_after: ProjectAfter) -> None:
     file, change, word = OUTCOMES[name]
     config = copy.deepcopy(dict(FILES[file]))

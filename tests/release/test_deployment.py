@@ -68,7 +68,7 @@ def test_failed_release_leaves_the_traffic_where_it_was(
     assert (len(project.state["pushed"]) > pushed) is pushes
 
 
-@pytest.mark.parametrize("wrong", [{"handshake": 200}, {"unsigned": 200}])
+@pytest.mark.parametrize("wrong", [{"handshake": 200}, pytest.param({"unsigned": 200}, marks=pytest.mark.slow)])
 def test_a_candidate_that_answers_wrongly_gets_no_traffic(
     wrong: dict[str, int], project_after: ProjectAfter, answers: Candidate
 ) -> None:
@@ -188,13 +188,13 @@ def applied(project: Project) -> bool:
     ("fault", "stops_at"),
     [
         ({}, "check"),
-        ({"unready": [image("internal", 3)]}, "deploy"),
         ({"unready": [image("webhook", 3)]}, "deploy"),
-        ({"away": [["update", "pombo-internal"]]}, "deploy"),
-        ({"away": [["update", "pombo-webhook"]]}, "deploy"),
-        ({"away": [["describe", "pombo-webhook"]]}, "release"),
         ({"away": [["update-traffic", "pombo-webhook"]]}, "deploy"),
-        ({"severities": ["CRITICAL\tTrue"]}, "scan"),
+        pytest.param({"unready": [image("internal", 3)]}, "deploy", marks=pytest.mark.slow),
+        pytest.param({"away": [["update", "pombo-internal"]]}, "deploy", marks=pytest.mark.slow),
+        pytest.param({"away": [["update", "pombo-webhook"]]}, "deploy", marks=pytest.mark.slow),
+        pytest.param({"away": [["describe", "pombo-webhook"]]}, "release", marks=pytest.mark.slow),
+        pytest.param({"severities": ["CRITICAL\tTrue"]}, "scan", marks=pytest.mark.slow),
     ],
 )
 def test_failed_release_leaves_nothing_behind(
@@ -231,7 +231,14 @@ def test_another_action_stops_at_the_first_service_that_is_refused(project_after
     assert project.serves() == both(2)
 
 
-@pytest.mark.parametrize("denied", ["pombo-webhook", "pombo-internal", "pombo-webhook-0", "pombo-internal-0"])
+@pytest.mark.parametrize(
+    "denied",
+    [
+        "pombo-webhook",
+        "pombo-internal-0",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("pombo-internal", "pombo-webhook-0")),
+    ],
+)
 def test_a_role_that_is_missing_stops_a_deployment_before_it_changes_anything(
     denied: str, project_after: ProjectAfter
 ) -> None:

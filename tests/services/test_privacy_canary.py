@@ -287,7 +287,10 @@ class OwnBackend(parts.Provider):
         return 200, json.dumps({"replies": [f"{said} for {NAME}"]}).encode()
 
 
-@pytest.fixture(scope="module", params=config.STORES)
+IN_CI = [pytest.param(store, marks=[pytest.mark.slow] if store == "redis" else []) for store in config.STORES]
+
+
+@pytest.fixture(scope="module", params=IN_CI)
 def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with ExitStack() as ending:
         directory = tmp_path_factory.mktemp("canary")

@@ -259,7 +259,7 @@ def test_say_with_an_empty_user_id_is_refused_in_one_line(tmp_path: Path, here: 
 # ---- what goes wrong
 
 
-@pytest.mark.parametrize("arguments", [("say", "hello"), ("trace", "wamid.x"), ("say", "hello", "--wait", "--json")])
+@pytest.mark.parametrize("arguments", [("say", "hello"), ("trace", "wamid.x")])
 def test_command_without_a_stack_reports_it_in_one_line(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     assert "No Pombo is running" in fails(cli(*arguments, "--data-dir", str(tmp_path)))
 
@@ -314,10 +314,10 @@ def test_up_on_a_used_data_directory_reports_it_and_disturbs_no_stack(plain: Sta
     ("settings", "what"),
     [
         ({"HANDLER": "nowhere:handle"}, "nowhere"),
-        ({"HANDLER": "handlers.echo:nothing"}, "nothing"),
+        pytest.param({"HANDLER": "handlers.echo:nothing"}, "nothing", marks=pytest.mark.slow),
         ({"MAX_ATTEMPTS": "many"}, "MAX_ATTEMPTS"),
         ({"TIME_SCALE": "100"}, "TIME_SCALE"),
-        ({"TIME_SCALE": "fast"}, "TIME_SCALE"),
+        pytest.param({"TIME_SCALE": "fast"}, "TIME_SCALE", marks=pytest.mark.slow),
         ({"INTERNAL_TASK_TOKEN": ","}, "INTERNAL_TASK_TOKEN"),
     ],
     ids=str,

@@ -37,6 +37,9 @@ LIKE_LATIN = ("cp437", "cp1252")
 each_terminal = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name in LIKE_LATIN else []) for name in TERMINALS]
 )
+each_locale = pytest.mark.parametrize(
+    "terminal", [pytest.param(LATIN, marks=pytest.mark.slow), POSIX], ids=["latin-1", "POSIX"]
+)
 TEXT = "é 😀 日本"
 SEEN = {
     "latin-1": "é ? ??",
@@ -125,7 +128,7 @@ def test_every_command_runs_on_a_terminal_without_utf_8(
     assert err == ""
 
 
-@pytest.mark.parametrize("terminal", [LATIN, POSIX], ids=["latin-1", "POSIX"])
+@each_locale
 def test_up_starts_and_shows_its_log_on_a_terminal_without_utf_8(tmp_path: Path, terminal: Mapping[str, str]) -> None:
     data_dir = tmp_path / "dados-é-日本"
     with _started("up", "--ports", "0", "--data-dir", str(data_dir), **terminal) as up:
@@ -151,7 +154,7 @@ def test_the_tour_of_make_run_ends_well_on_a_terminal_without_utf_8() -> None:
     assert err == ""
 
 
-@pytest.mark.parametrize("terminal", [LATIN, POSIX], ids=["latin-1", "POSIX"])
+@each_locale
 def test_chaos_begins_on_a_terminal_without_utf_8(tmp_path: Path, terminal: Mapping[str, str]) -> None:
     with _started("chaos", "--messages", "20", "--data-dir", str(tmp_path / "data"), **terminal) as chaos:
         assert chaos.stdout is not None
@@ -292,7 +295,7 @@ def on_a_terminal(tmp_path: Path, **environment: str) -> str:
     return text.decode()
 
 
-@pytest.mark.parametrize("environment", [{"NO_COLOR": "1"}, {"NO_COLOR": "false"}, {"TERM": "dumb"}], ids=str)
+@pytest.mark.parametrize("environment", [{"NO_COLOR": "false"}, {"TERM": "dumb"}], ids=str)
 def test_colours_are_left_out_where_they_are_not_wanted(tmp_path: Path, environment: Mapping[str, str]) -> None:
     said = on_a_terminal(tmp_path, **environment)
     assert "NO  " in said

@@ -33,7 +33,7 @@ WORDS = {"redis": "redis-server", "firestore": "cloud-firestore-emulator.jar"}
 """What is in the arguments of the server itself."""
 
 
-@pytest.fixture(scope="module", params=sorted(PROGRAMS))
+@pytest.fixture(scope="module", params=["redis", pytest.param("firestore", marks=pytest.mark.slow)])
 def plain(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A stack with nothing but another store."""
     need_server_of(request.param)
@@ -144,6 +144,7 @@ def test_server_that_must_not_restart_stays_down_and_is_reported(tmp_path: Path,
             assert stack.get(service, "/readyz").json()["services"] == {"store": "unavailable", "queue": "connected"}
 
 
+@pytest.mark.slow
 def test_up_warns_that_data_in_memory_is_lost(tmp_path: Path) -> None:
     need_server_of("firestore")
     data_dir = tmp_path / "data"
@@ -330,8 +331,8 @@ def five_free_ports() -> int:
     [
         ({"STORE": "redis"}, (), "redis"),
         ({"STORE": "redis"}, ("--store", "sqlite"), "sqlite"),
-        ({"STORE": "firestore"}, ("--store", "redis"), "redis"),
-        ({"STORE": ""}, (), "sqlite"),
+        pytest.param({"STORE": "firestore"}, ("--store", "redis"), "redis", marks=pytest.mark.slow),
+        pytest.param({"STORE": ""}, (), "sqlite", marks=pytest.mark.slow),
     ],
     ids=["the environment", "the option wins", "and again", "nothing said"],
 )
