@@ -20,7 +20,7 @@ from shared.pipeline.clock import SystemClock
 
 NUMBER = "WHATSAPP_PHONE_NUMBER_ID"
 SECRETS_SETTINGS = STORE_SETTINGS | {"SECRET_MANAGER_EMULATOR_HOST"}
-"""In the cloud, whoever runs doctor may not be allowed to read the secrets."""
+"""What a look at the secrets needs. In the cloud doctor does not look: its user may not be allowed to read them."""
 NO_STACK = "Cannot be checked: no Pombo is running here. Start one with pombo up (or make run)."
 
 

@@ -259,7 +259,14 @@ def test_say_with_an_empty_user_id_is_refused_in_one_line(tmp_path: Path, here: 
 # ---- what goes wrong
 
 
-@pytest.mark.parametrize("arguments", [("say", "hello"), ("trace", "wamid.x")])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("say", "hello"),
+        ("trace", "wamid.x"),
+        pytest.param(("say", "hello", "--wait", "--json"), marks=pytest.mark.slow),
+    ],
+)
 def test_command_without_a_stack_reports_it_in_one_line(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     assert "No Pombo is running" in fails(cli(*arguments, "--data-dir", str(tmp_path)))
 

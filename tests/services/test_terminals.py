@@ -295,7 +295,11 @@ def on_a_terminal(tmp_path: Path, **environment: str) -> str:
     return text.decode()
 
 
-@pytest.mark.parametrize("environment", [{"NO_COLOR": "false"}, {"TERM": "dumb"}], ids=str)
+@pytest.mark.parametrize(
+    "environment",
+    [pytest.param({"NO_COLOR": "1"}, marks=pytest.mark.slow), {"NO_COLOR": "false"}, {"TERM": "dumb"}],
+    ids=str,
+)
 def test_colours_are_left_out_where_they_are_not_wanted(tmp_path: Path, environment: Mapping[str, str]) -> None:
     said = on_a_terminal(tmp_path, **environment)
     assert "NO  " in said

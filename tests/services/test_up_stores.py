@@ -27,13 +27,15 @@ from tests.support.stack import (
 )
 
 pytestmark = pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are looked at in /proc, which is Linux's")
-served = pytest.mark.parametrize("store", ["redis", pytest.param("firestore", marks=pytest.mark.slow)])
-"""Each test of these starts a stack of its own, which takes the emulator ten seconds."""
+IN_CI = ["redis", pytest.param("firestore", marks=pytest.mark.slow)]
+"""The stores with a server. The emulator takes ten seconds to start."""
+served = pytest.mark.parametrize("store", IN_CI)
+"""Each test of these starts a stack of its own."""
 WORDS = {"redis": "redis-server", "firestore": "cloud-firestore-emulator.jar"}
 """What is in the arguments of the server itself."""
 
 
-@pytest.fixture(scope="module", params=["redis", pytest.param("firestore", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=IN_CI)
 def plain(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A stack with nothing but another store."""
     need_server_of(request.param)
