@@ -35,7 +35,7 @@ class Waits:
     """How long we wait before a retry, by reason."""
 
     retry: Backoff = Backoff(timedelta(seconds=10), 2, timedelta(seconds=300))
-    throughput: timedelta = timedelta(seconds=1)  # the sender sends too fast; 1-2 s
+    throughput: Backoff = Backoff(timedelta(seconds=1), 4, timedelta(seconds=32))  # too many a second; 1-2 s first
     pair: Backoff = Backoff(timedelta(seconds=1), 4, timedelta(seconds=256))  # too many messages to one contact
     account: Backoff = Backoff(timedelta(seconds=60), 2, timedelta(seconds=3600))  # too many calls of the account
     maintenance: timedelta = timedelta(seconds=30)  # an upgrade of the sender, of at most a minute; 30-60 s

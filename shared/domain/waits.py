@@ -44,7 +44,7 @@ def before_limited(verdict: Limited, throttled: int, waits: Waits, jitter: float
     """The wait after a limit was met `throttled` times in a row, by its scope; at least what the provider asked for."""
     match verdict.scope:
         case LimitScope.RATE:
-            wait = waits.throughput * (1 + jitter)
+            wait = waits.throughput.after(throttled - 1) * (1 + jitter)
         case LimitScope.CONTACT:
             wait = jittered(waits.pair.after(throttled - 1), jitter)
         case LimitScope.MAINTENANCE:

@@ -71,7 +71,7 @@ QUICKLY = Limits(
         Waits(),
         doubt=Backoff(HALF, 1, HALF),
         outage=Backoff(HALF, 1, HALF),
-        throughput=timedelta(seconds=0.1),
+        throughput=Backoff(HALF / 5, 1, HALF / 5),
         doubtful_trial=timedelta(),
     ),
 )

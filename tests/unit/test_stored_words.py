@@ -278,7 +278,7 @@ NUMBERS: Mapping[Any, Mapping[str, Any]] = {
     PostTimes(): {"connect": 3, "write": 3, "read": 6, "total": 20, "longest": 26},
     Waits(): {
         "retry": backoff(10, 2, 300),
-        "throughput": 1,
+        "throughput": backoff(1, 4, 32),
         "pair": backoff(1, 4, 256),
         "account": backoff(60, 2, 3600),
         "maintenance": 30,

@@ -52,17 +52,18 @@ def test_contact_and_account_limits_have_their_waits(
 
 
 @pytest.mark.parametrize("throttled", [1, 2, 9])
-@pytest.mark.parametrize(
-    ("scope", "jitter", "wait"),
-    [
-        *((LimitScope.RATE, jitter, wait) for jitter, wait in ((0, 1), (0.5, 1.5), (1, 2))),
-        *((LimitScope.MAINTENANCE, jitter, wait) for jitter, wait in ((0, 30), (0.5, 45), (1, 60))),
-    ],
-)
-def test_a_limit_of_throughput_or_maintenance_waits_the_same_each_time(
-    scope: LimitScope, jitter: float, wait: float, throttled: int
+@pytest.mark.parametrize(("jitter", "wait"), [(0, 30), (0.5, 45), (1, 60)])
+def test_maintenance_waits_the_same_each_time(jitter: float, wait: float, throttled: int) -> None:
+    assert before_limited(Limited(LimitScope.MAINTENANCE, 1), throttled, WAITS, jitter) == seconds(wait)
+
+
+@pytest.mark.parametrize(("jitter", "share"), [(0, 1), (0.5, 1.5), (1, 2)])
+@pytest.mark.parametrize(("throttled", "wait"), [(1, 1), (2, 4), (3, 16), (4, 32), (5, 32), (500, 32)])
+def test_a_sender_that_stays_limited_is_asked_less_and_less(
+    throttled: int, wait: float, jitter: float, share: float
 ) -> None:
-    assert before_limited(Limited(scope, 1), throttled, WAITS, jitter) == seconds(wait)
+    limited = Limited(LimitScope.RATE, 130429)
+    assert before_limited(limited, throttled, WAITS, jitter) == seconds(wait * share)
 
 
 def test_a_limit_never_waits_for_ever() -> None:
