@@ -30,5 +30,10 @@ class Deadline:
         return (self.failing if has_failed else self.healthy) - self.monotonic()
 
     @property
+    def spent(self) -> float:
+        """Seconds since the POST arrived."""
+        return self.monotonic() - (self.healthy - HEALTHY_SECONDS)
+
+    @property
     def has_passed(self) -> bool:
         return self.left() <= 0

@@ -14,6 +14,9 @@ PROVIDER_DOWN, BACKEND_DOWN, REAUTH_REQUIRED = "provider_down", "backend_down", 
 """Why a record waits, in log lines and `pombo trace --json`. They are a contract with readers, so the last one keeps
 its name although it is used for every provider."""
 
+SENDER_BLOCKED = "SENDER_BLOCKED"
+"""Why the API refuses a message of a blocked sender."""
+
 SUSPENDED, SENDER_REMOVED, CREDENTIALS_UNAVAILABLE = "suspended", "sender_removed", CredentialsUnavailable.code
 """Why a message waits before anything is asked of its sender's marks; the last one also why an event waits whose
 handler's secret cannot be read."""
@@ -173,6 +176,19 @@ def disconnected(marks: Marks, is_refused: bool) -> str | None:
     if is_refused:
         return "needs_reauth"
     return "blocked" if marks.block or marks.receipt_block else None
+
+
+def refused_at_once(marks: Marks, now: datetime) -> str | None:
+    """Why a message that is due is not even stored, as its caller reads it; None if it may wait like any other.
+
+    Only what a person must mend is told to the caller. A mark that may be probed holds nothing back here: this message
+    may be the one that probes it.
+    """
+    refused, in_use = marks.refused, marks.credential
+    is_in_use = refused is not None and in_use is not None and refused.fingerprint == in_use.fingerprint
+    if marks.disconnected or (is_in_use and refused and refused.until is None):
+        return REAUTH_REQUIRED
+    return SENDER_BLOCKED if marks.block and now < marks.block.until else None
 
 
 def is_down(marks: Marks, limits: Limits, now: datetime) -> bool:

@@ -58,6 +58,11 @@ def outbound_key(event_id: str, index: int) -> str:
     return stable_hash("out", event_id, index)
 
 
+def api_message_key(tenant: str, idempotency_key: str) -> str:
+    """The key of a message that a caller of the API wants sent: the same for each request with its Idempotency-Key."""
+    return stable_hash("api", tenant, idempotency_key)
+
+
 @lru_cache(maxsize=_ASKED_AGAIN)
 def task_name(key: str, generation: int, hop: int) -> str:
     """The name of a record's task. It makes task creation idempotent."""

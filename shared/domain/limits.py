@@ -104,6 +104,7 @@ class Limits:
     outbound_retention: timedelta = timedelta(days=35)
     receipt_retention: timedelta = timedelta(days=35)
     max_replies: int = 30
+    counters_flush: timedelta = timedelta(seconds=60)  # a process writes its counters no more often
     waits: Waits = Waits()
 
     @property
@@ -119,6 +120,11 @@ class Limits:
     def dispatch_deadline(self) -> timedelta:
         """When the queue stops waiting for an answer: after Cloud Run has cut the request. At most 30 minutes."""
         return self.request_timeout + self.dispatch_margin
+
+    def with_retries(self, attempts: int, wait: timedelta) -> Self:
+        """The same limits for a message whose caller says how often it is tried, and how long each retry waits."""
+        always = Backoff(wait, 1, wait)
+        return replace(self, max_attempts=attempts, waits=replace(self.waits, retry=always))
 
     def scaled(self, factor: float) -> Self:
         """The same limits with every duration divided by `factor` (TIME_SCALE), the POST's too: a scaled lease is safe

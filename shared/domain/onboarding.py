@@ -32,6 +32,10 @@ class OnboardingRefused(PomboError):
         """The provider's error code; None if it gave none."""
 
 
+class NoSuchNumber(OnboardingRefused):
+    """The account that the token is for has no such number."""
+
+
 class OnboardingUnavailable(PomboError):
     """The provider did not answer. Nothing was decided: try again later."""
 

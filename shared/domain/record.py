@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -18,6 +18,9 @@ any record. `last_error` keeps more of the last failure."""
 
 INVALID = "invalid"
 """The reason of a reply that is dead because the handler returned an invalid message."""
+
+CANCELLED = "cancelled"
+"""The reason of a message that was dropped because its caller took it back before it was sent."""
 
 DROPPED_BY_HANDLER = "dropped"
 """The answer of an attempt in which the handler dropped the event."""
@@ -43,6 +46,8 @@ class State(StrEnum):
 
 OPEN_STATES = frozenset({State.PENDING, State.LEASED, State.IN_DOUBT})
 FINAL_STATES = frozenset(State) - OPEN_STATES
+COUNTED_STATES = (*sorted(OPEN_STATES), State.DEAD)
+"""The states whose records a store counts: there is something left to do."""
 
 
 class ReceiptKind(StrEnum):
@@ -128,6 +133,14 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
+class Retries:
+    """How often a message is tried, and how long it waits before each further try, if its caller said so."""
+
+    attempts: int
+    wait: timedelta
+
+
+@dataclass(frozen=True, slots=True)
 class Delivery:
     """The record that carries one event or message to exactly one outcome. All times are UTC."""
 
@@ -163,6 +176,11 @@ class Delivery:
     provider_id: str | None = None
     receipts: Mapping[int, Receipts] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    retry: Retries | None = None
+    send_at: datetime | None = None
+    """When its caller wants it sent; None: at once."""
+    body_hash: str | None = None
+    """Of the API's request that made it: another request with the same Idempotency-Key is a conflict."""
     expire_at: datetime | None = None
     version: int | None = field(default=None, compare=False)
     """The store's version of what was read; it refuses a write if another came between. Not part of the record."""
@@ -170,6 +188,11 @@ class Delivery:
     @property
     def final(self) -> bool:
         return self.state in FINAL_STATES
+
+    @property
+    def waits_since(self) -> datetime:
+        """When it was received; a message that its caller wants sent later counts as received then."""
+        return self.send_at or self.received_at
 
     @property
     def current_receipts(self) -> Receipts:
@@ -226,3 +249,8 @@ class Task:
 def is_invalid(record: Delivery) -> bool:
     """Whether it is dead because the handler returned an invalid message, which can never be sent."""
     return record.state is State.DEAD and record.reason == INVALID
+
+
+def is_cancelled(record: Delivery) -> bool:
+    """Whether its caller took the message back. (A handler may drop an event with the same word.)"""
+    return record.kind is Kind.OUTBOUND and record.state is State.DROPPED and record.reason == CANCELLED

@@ -13,6 +13,9 @@ import orjson
 from shared.domain.record import Kind, Task
 from shared.domain.tasks import task_body, task_path
 
+FURTHEST = timedelta(days=29)
+"""The service refuses a time more than 30 days ahead by its own clock, which may be behind ours."""
+
 LEAST_DEADLINE = timedelta(seconds=15)
 """The service refuses a shorter dispatch_deadline, and a time scale can make ours shorter."""
 
@@ -70,5 +73,8 @@ def body(task: Task) -> bytes:
 
 
 def schedule(at: datetime | None) -> datetime | None:
-    """When a task is to run; None for now."""
-    return at if at is not None and at > datetime.now(UTC) else None
+    """When a task is to run; None for now. One for later than the service takes runs before it is due, and then waits
+    again.
+    """
+    now = datetime.now(UTC)
+    return min(at, now + FURTHEST) if at is not None and at > now else None

@@ -268,6 +268,16 @@ def test_later_task_has_a_schedule_time(queue: Queue) -> None:
 
 
 @pytest.mark.usefixtures("each_client")
+@pytest.mark.parametrize("ahead", [timedelta(days=30, minutes=1), timedelta(days=400)])
+def test_task_for_later_than_the_service_takes_is_made_for_earlier(queue: Queue, ahead: timedelta) -> None:
+    """It finds that its message is not due, and waits again."""
+    now = datetime.now(UTC)
+    queue.port.ensure(a_task(), now + ahead)
+    (made,) = queue.made()
+    assert timedelta(days=29) <= made.schedule_time - now < timedelta(days=29, minutes=1)
+
+
+@pytest.mark.usefixtures("each_client")
 @pytest.mark.parametrize("ago", [None, timedelta(), timedelta(days=3)])
 def test_a_task_for_now_or_before_runs_at_once(emulator: Emulator, queue: Queue, ago: timedelta | None) -> None:
     before = datetime.now(UTC)

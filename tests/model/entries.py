@@ -5,13 +5,16 @@ that is under way, no thread and no frame: it is run again.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from services import error_responses
 from services.task_responses import STATUS
+from shared.domain.delivery.answers import NotAllowed
 from shared.domain.errors import PomboError
 from shared.domain.record import Task
 from shared.operations.dead_letters import Discard, Replay
+from shared.operations.messages import Cancel
 from shared.pipeline.accept import Accept
 from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.channels import Channels
@@ -45,7 +48,7 @@ from tests.support.one_handler import OneHandler
 
 WEBHOOK, RECEIPT, SWEEP = "webhook", "receipt", "sweep"
 OF_TASKS = frozenset({"inbound", "outbound"})
-REPLAY, REPLAY_MAY_DOUBLE, DISCARD = "replay", "replay --may-double", "discard"
+REPLAY, REPLAY_MAY_DOUBLE, DISCARD, CANCEL = "replay", "replay --may-double", "discard", "cancel"
 
 
 class Reached(NamedTuple):
@@ -150,6 +153,12 @@ def _discard(script: Script) -> int:
     return 200
 
 
+def _cancel(script: Script) -> int:
+    with suppress(NotAllowed):
+        Cancel(ScriptedStore(script), script.play.limits, ScriptedClock(script))(_task(script).key)
+    return 200
+
+
 def _dispatch(script: Script) -> TaskDispatch:
     return TaskDispatch(
         ScriptedQueue(script), ScriptedClock(script), script.play.limits, _channels(script), EnvironmentTenants.of()
@@ -174,5 +183,6 @@ _ENTRIES: Mapping[str, Callable[[Script], int]] = {
     REPLAY: _replay,
     REPLAY_MAY_DOUBLE: lambda script: _replay(script, may_double=True),
     DISCARD: _discard,
+    CANCEL: _cancel,
 }
 """Each gives the status that its caller is answered; 200 also to a person who is told that it cannot be done."""

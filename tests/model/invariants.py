@@ -11,7 +11,7 @@ from shared.domain.guards import predecessor_finished
 from shared.domain.identity import sender_id
 from shared.domain.limits import DoubtPolicy
 from shared.domain.marks import Marks
-from shared.domain.record import Delivery, Kind, State, Task
+from shared.domain.record import Delivery, Kind, State, Task, is_cancelled
 from tests.model.entries import WEBHOOK, Reached
 from tests.model.ports import AWAY, NOT_SENT, WRITTEN, Call, fingerprint
 from tests.model.setting import IN_TIME, Setting
@@ -56,6 +56,8 @@ def _of_reply(setting: Setting, world: World, place: int, row: Row | None) -> st
         return f"I3: {name} is handed over {handed.this_round} times in one round"
     if handed.reach > handed.allowed + (handed.resent and setting.receipts != IN_TIME):
         return f"I3: {handed.reach} copies of {name} reach the customer"
+    if is_cancelled(record) and handed.this_round:
+        return f"I3: {name} is cancelled, but was handed over"
     if record.state is State.DONE and not handed.this_round:
         return f"I2: {name} is done, but was not handed over in this round"
     if record.state is State.DEAD and record.current_receipts.any and handed.this_round and setting.receipts == IN_TIME:

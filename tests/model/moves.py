@@ -9,10 +9,10 @@ from shared.domain.delivery.operator import replay
 from shared.domain.events import ReceiptReceived
 from shared.domain.identity import Echo
 from shared.domain.marks import Block, Credential, Marks, Outage
-from shared.domain.record import OPEN_STATES, Delivery, ReceiptKind, State, Task
+from shared.domain.record import OPEN_STATES, Delivery, Kind, ReceiptKind, State, Task
 from tests.model import invariants
 from tests.model.engine import Move
-from tests.model.entries import DISCARD, OF_TASKS, RECEIPT, REPLAY, REPLAY_MAY_DOUBLE, SWEEP, WEBHOOK
+from tests.model.entries import CANCEL, DISCARD, OF_TASKS, RECEIPT, REPLAY, REPLAY_MAY_DOUBLE, SWEEP, WEBHOOK
 from tests.model.ports import fingerprint
 from tests.model.setting import IN_TIME, Setting
 from tests.model.workers import Workers
@@ -32,7 +32,12 @@ from tests.model.world import (
 )
 
 WHOSE = {"marks": "sender", "backend": "backend"}
-COMMANDS = {REPLAY: Mishap.REPLAY, REPLAY_MAY_DOUBLE: Mishap.MAY_DOUBLE, DISCARD: Mishap.DISCARD}
+COMMANDS = {
+    REPLAY: Mishap.REPLAY,
+    REPLAY_MAY_DOUBLE: Mishap.MAY_DOUBLE,
+    DISCARD: Mishap.DISCARD,
+    CANCEL: Mishap.CANCEL,
+}
 
 
 class Model:
@@ -223,14 +228,16 @@ class Model:
         return world.acknowledged and not world.workers and not any(task.key in keys for task in world.tasks)
 
     def _people(self, world: World, place: int, record: Delivery) -> Iterator[Move[World]]:
-        """A person replays or discards what is final; and repeats a command that was not answered."""
+        """A person replays or discards what is final, or cancels a message that is not; and repeats a command that was
+        not answered.
+        """
         task = Task(record.key, record.kind, CORRELATION, 0)
         for entry, mishap in COMMANDS.items():
             said, command = f"a person: {entry} {self._setting.names[place]}", (entry, record.key)
             if command in world.commands:
                 if not _busy(world, entry):
                     yield from self._workers.begin(world, entry, task, f"{said} once more", True)
-            elif record.final and world.may(mishap) and self._is_allowed(world, record.key, entry):
+            elif world.may(mishap) and self._is_allowed(world, record.key, entry):
                 asked = world.spent(mishap)._replace(commands=world.commands | {command})
                 yield from self._workers.begin(asked, entry, task, said, False)
 
@@ -238,8 +245,12 @@ class Model:
         """Nobody asks for --may-double where a plain replay will do."""
         row = self._workers.steps.read(world, key)
         assert row is not None
+        if entry == CANCEL:
+            return row.record.kind is Kind.OUTBOUND and not row.record.final
         if entry == DISCARD:
             return row.record.state is State.DEAD
+        if not row.record.final:
+            return False
         plain = self._replays(row.record, may_double=False)
         return plain if entry == REPLAY else not plain and self._replays(row.record, may_double=True)
 

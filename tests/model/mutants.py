@@ -468,6 +468,27 @@ REPLAYS = (
     ),
 )
 
+# ---- cancels
+
+CANCELS = (
+    _mutant(
+        "a message that is being sent can be cancelled",
+        "I3",
+        "cancel: two workers, own write refused",
+        OPERATOR,
+        "if record.state is not State.PENDING or record.doubts or",
+        "if record.final or record.doubts or",
+    ),
+    _mutant(
+        "a cancel asks for no doubts",
+        "I3",
+        "cancel: resent, our backoff",
+        OPERATOR,
+        "if record.state is not State.PENDING or record.doubts or record.current_receipts.any:",
+        "if record.state is not State.PENDING:",
+    ),
+)
+
 # ---- guards and order
 
 GUARDED = (
@@ -622,5 +643,5 @@ OUTAGES = (
     ),
 )
 
-MUTANTS: Sequence[Mutant] = (*FENCE, *DURABLE, *LOST, *TWICE, *THROWN_AWAY, *REPLAYS, *GUARDED, *OUTAGES)
+MUTANTS: Sequence[Mutant] = (*FENCE, *DURABLE, *LOST, *TWICE, *THROWN_AWAY, *REPLAYS, *CANCELS, *GUARDED, *OUTAGES)
 BY_NAME: Mapping[str, Mutant] = {mutant.name: mutant for mutant in MUTANTS}

@@ -159,6 +159,16 @@ QUICK: Sequence[Setting] = (
         receipts=LATE,
         workers=1,
     ),
+    _reply("cancel: two workers, own write refused", 1_426, {M.CANCEL: 1, M.AMBIGUOUS: 1}),
+    _resend(
+        "cancel: resent, our backoff",
+        3_369,
+        {M.CANCEL: 1, M.ANSWER_LOST: 1, M.RETRY: 1},
+        receipts=LATE,
+        workers=1,
+        attempts=3,
+    ),
+    _reply("cancel: the first of two replies", 284, {M.CANCEL: 1}, replies=2, workers=1),
     _reply("outage: provider down repeatedly", 651, {M.PROVIDER_DOWN: 4}, workers=1, attempts=1),
     _reply("outage: two workers", 5_604, {M.PROVIDER_DOWN: 1}, attempts=1, receipts=NEVER, hops=0),
     _reply("outage: provider down, killed", 1_430, {M.PROVIDER_DOWN: 2, M.CRASH: 1}, workers=1),
@@ -167,13 +177,6 @@ QUICK: Sequence[Setting] = (
         3_140,
         {M.PROVIDER_DOWN: 2, M.AMBIGUOUS: 1, M.SHUTDOWN: 1},
         workers=1,
-    ),
-    _reply(
-        "outage: provider down, store and queue away",
-        5_842,
-        {M.PROVIDER_DOWN: 2, M.STORE_AWAY: 1, M.QUEUE_AWAY: 1},
-        workers=1,
-        attempts=1,
     ),
     _reply("outage: provider down, racing sweep", 3_870, {M.PROVIDER_DOWN: 1, M.SWEEP: 1}, workers=1, attempts=1),
     _reply(
@@ -252,16 +255,6 @@ QUICK: Sequence[Setting] = (
         workers=1,
     ),
     _event(
-        "backend: two events, two workers",
-        16_802,
-        {M.BACKEND_LOST: 1},
-        backend=BACKEND,
-        events=2,
-        attempts=3,
-        most_tasks=3,
-        hops=0,
-    ),
-    _event(
         "backend: refuses every call, own write refused, shutdown",
         3_494,
         {M.BACKEND_DOWN: 2, M.AMBIGUOUS: 1, M.SHUTDOWN: 1},
@@ -273,6 +266,23 @@ QUICK: Sequence[Setting] = (
 )
 
 SLOW: Sequence[Setting] = (
+    _event(
+        "backend: two events, two workers",
+        16_802,
+        {M.BACKEND_LOST: 1},
+        backend=BACKEND,
+        events=2,
+        attempts=3,
+        most_tasks=3,
+        hops=0,
+    ),
+    _reply(
+        "outage: provider down, store and queue away",
+        5_842,
+        {M.PROVIDER_DOWN: 2, M.STORE_AWAY: 1, M.QUEUE_AWAY: 1},
+        workers=1,
+        attempts=1,
+    ),
     _event(
         "event: three webhooks at once, killed twice, own write refused twice",
         1_686,

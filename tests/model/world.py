@@ -68,6 +68,7 @@ class Mishap(IntEnum):
     REPLAY = auto()
     MAY_DOUBLE = auto()  # a replay with --may-double
     DISCARD = auto()
+    CANCEL = auto()  # its caller takes a message back
     EXPIRY = auto()  # expire_at passes and the record is deleted
     SUSPENDED = auto()  # an operator suspends the tenant
 

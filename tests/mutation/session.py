@@ -64,7 +64,8 @@ class Session:
 def pytest_session(tests: Iterable[str], scratch: Path, work: Callable[[Session], None]) -> Session:
     """One session over these files. Nothing is cached, and tmp_path lies in `scratch`."""
     plugin = Session(work)
-    options = ["-q", "-p", "no:cacheprovider", "-o", "addopts=", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:schemathesis", "-o", "addopts="]
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
     ended = pytest.main([*options, f"--basetemp={scratch}", *tests], plugins=[plugin])
     if ended == pytest.ExitCode.USAGE_ERROR:  # a conftest that cannot be imported
         plugin.failed.append("conftest")
@@ -152,6 +153,7 @@ class Functions:
     """Every function of this process by the file and the place of its code."""
 
     def __init__(self) -> None:
+        gc.unfreeze()  # tests/conftest.py froze what was collected, and the functions are among it
         gc.collect()
         self._found: dict[tuple[str, str, int], list[FunctionType]] = {}
         for thing in gc.get_objects():

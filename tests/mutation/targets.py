@@ -31,6 +31,7 @@ class Target:
 
 
 SERVICES_IN_PROCESS = (
+    "tests/services/api",
     "tests/services/internal",
     "tests/services/test_accept.py",
     "tests/services/test_callers.py",

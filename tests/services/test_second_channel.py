@@ -42,6 +42,7 @@ from shared.pipeline.accept import Accept
 from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import SystemClock
+from shared.pipeline.counting import Counters, IntakeCounting
 from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.drain import Drain
 from shared.pipeline.handler_places import HandlerPlaces
@@ -49,6 +50,7 @@ from shared.pipeline.ports import Store
 from shared.pipeline.process_inbound import ProcessInbound
 from shared.pipeline.process_outbound import ProcessOutbound
 from shared.pipeline.reconnects import Reconnects
+from shared.pipeline.send_counting import OutboundCounting
 from shared.pipeline.sender_health import Senders
 from shared.pipeline.sweep import Sweep
 from shared.queues.cloud_tasks import CloudTasksQueue
@@ -224,7 +226,8 @@ def world(tmp_path: Path, emulator: parts.Emulator) -> Iterator[World]:
         intake, tasks = Asynchronous(store), CloudTasksIntake(queues, token)
         accept = Accept(intake, tasks, tenants, channels, QUICKLY, clock)
         settings = config.load(parts.environment(tmp_path), config.WEBHOOK)
-        public = Webhook(settings, accept, channels, intake, tasks, token)
+        counters = Counters(clock, QUICKLY.counters_flush)
+        public = Webhook(settings, accept, channels, intake, tasks, token, IntakeCounting(counters, intake))
         dispatch = TaskDispatch(queue, clock, QUICKLY, channels, tenants)
         handler = HandlerRunner(
             TeamFunction(say_it_back, QUICKLY.max_replies),
@@ -259,6 +262,7 @@ def world(tmp_path: Path, emulator: parts.Emulator) -> Iterator[World]:
             store=store,
             queue=queue,
             shutdown=shutdown,
+            counting=OutboundCounting(counters, store, clock),
         )
         front = flask.Flask("front")
         methods = ["GET", "POST", "PUT"]

@@ -177,6 +177,7 @@ CONDITIONS: Mapping[str, Callable[[Situation], bool]] = {
     # of an operator's command
     "reason `invalid`": lambda it: it.there.reason == "invalid",
     "reason `discarded`": lambda it: it.there.reason == "discarded",
+    "reason `cancelled`": lambda it: it.there.reason == "cancelled",
     "another reason than `unknown_sender`": lambda it: it.there.reason != "unknown_sender",
     "without `--may-double`": lambda it: not it.may_double,
     "sent, delivered, read or played in this round": lambda it: (

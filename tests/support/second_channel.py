@@ -20,6 +20,7 @@ from shared.domain.identity import Echo, stable_hash
 from shared.domain.limits import PostTimes
 from shared.domain.marks import is_outage
 from shared.domain.messages import Contact, Message
+from shared.domain.outbound.recipient import Recipient, phone_number
 from shared.domain.record import Delivery, ReceiptKind
 from shared.domain.retention import RAW_PAYLOAD_BYTES
 from shared.domain.send_errors import AnswerLost, LimitReached, ProviderUnavailable, SenderBlocked, SendRefused
@@ -126,6 +127,12 @@ class AcmeChannel(AcmeReceiver):
 
     def address(self, message: Message) -> Mapping[str, str]:
         return {"to": f"acme:{message.contact.id}"}
+
+    def recipient(self, to: str) -> Recipient:
+        digits = phone_number(to)
+        if digits is None:
+            raise ValueError("to is a phone number with + and its country code: Acme has no user ids.")
+        return Recipient(to, {"to": f"acme:{to}"})
 
     def fingerprint(self, credential: str) -> str:
         return stable_hash("credential", credential) if credential else ""

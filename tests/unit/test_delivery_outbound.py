@@ -10,11 +10,12 @@ import pytest
 
 from services.task_responses import STATUS
 from shared.domain.delivery.answers import Answer, Ensure, Hop, Next, Run, TaskResult
+from shared.domain.delivery.create import create
 from shared.domain.delivery.lease import lease
 from shared.domain.delivery.settle import settle
 from shared.domain.guards import Elect, Go, Guard, Never, Wait
 from shared.domain.limits import Backoff, DoubtPolicy, Limits
-from shared.domain.record import Attempt, Delivery, Kind, State
+from shared.domain.record import Attempt, Delivery, Kind, Retries, State
 from shared.domain.send_errors import (
     AccessDenied,
     AnswerLost,
@@ -1238,3 +1239,57 @@ def test_a_block_without_its_end_is_looked_at_after_the_first_wait_of_a_block(ve
     step = settle(HELD, MINE, verdict, FIRST_BLOCK, NOW, 0.5)
     assert step.write is not None
     assert (step.write.due_at, step.next) == (due_at, Ensure(step.write))
+
+
+# ---- a caller's own retries and time
+
+THREE = Retries(3, timedelta(seconds=15))
+
+
+def test_callers_retries_come_before_ours() -> None:
+    """Three attempts, 15 s apart (12 to 18 with the spread), then a dead letter."""
+    for jitter, wait in ((0.0, 12), (0.5, 15), (1.0, 18)):
+        step = settle(leased(attempt=2, retry=THREE, token=MINE), MINE, Retry(131016), LIMITS, NOW, jitter)
+        assert step.write is not None
+        assert (step.write.state, step.write.due_at) == (State.PENDING, at(wait))
+    last = settle(leased(attempt=3, retry=THREE, token=MINE), MINE, Retry(131016), LIMITS, NOW, NO_JITTER).write
+    assert last is not None
+    assert (last.state, last.reason) == (State.DEAD, "attempts")
+
+
+def test_attempt_cut_off_after_the_last_of_a_callers_is_dead() -> None:
+    record = pending(attempt=3, retry=THREE)
+    ended = lease(record, task_for(record), MINE, Go(), LIMITS, NOW).write
+    assert ended is not None
+    assert (ended.state, ended.reason) == (State.DEAD, "attempts")
+
+
+def test_more_attempts_than_ours_are_a_callers_to_ask_for() -> None:
+    record = pending(attempt=LAST, retry=Retries(LAST + 1, timedelta(seconds=1)))
+    assert isinstance(lease(record, task_for(record), MINE, Go(), LIMITS, NOW).next, Run)
+
+
+def test_outage_waits_and_spends_none_of_a_callers_attempts() -> None:
+    after = settle(leased(attempt=3, retry=THREE, token=MINE), MINE, ProviderDown(), LIMITS, NOW, NO_JITTER).write
+    assert after is not None
+    assert (after.state, after.attempt) == (State.PENDING, 2)
+
+
+def test_message_for_a_later_time_is_due_then_and_as_old_as_its_time() -> None:
+    later = at(7 * 24 * 3600)
+    record = create(
+        Kind.OUTBOUND,
+        "0c" * 20,
+        provider="meta",
+        tenant="default",
+        sender="100000000000001",
+        contact="15550002222",
+        correlation_id="correlation-of-a-test",
+        payload={},
+        limits=LIMITS,
+        now=NOW,
+        send_at=later,
+    )
+    assert (record.due_at, record.send_at) == (later, later)
+    assert record.sweep_at == later + LIMITS.sweep_after
+    assert record.give_up_at == later + LIMITS.message_max_age

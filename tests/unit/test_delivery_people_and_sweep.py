@@ -10,7 +10,7 @@ import pytest
 
 from shared.domain.delivery.answers import Answer, Ensure, Next, NotAllowed, TaskResult
 from shared.domain.delivery.lease import lease
-from shared.domain.delivery.operator import discard, replay
+from shared.domain.delivery.operator import cancel, discard, replay
 from shared.domain.delivery.settle import settle
 from shared.domain.delivery.sweep import sweep
 from shared.domain.guards import Go
@@ -441,3 +441,35 @@ def test_open_and_dead_records_never_expire_and_final_ones_are_never_swept() -> 
                 if written is not None:
                     assert (written.expire_at is not None) is (written.state in (State.DONE, State.DROPPED))
                     assert (written.sweep_at is None) is written.final
+
+
+# ---- cancel
+
+
+def test_waiting_message_is_cancelled_and_its_task_then_finds_it_ended() -> None:
+    before = pending(attempt=2, due_at=at(600))
+    cancelled = cancel(before, LIMITS, NOW).write
+    assert cancelled is not None
+    assert (cancelled.state, cancelled.reason, cancelled.sweep_at) == (State.DROPPED, "cancelled", None)
+    assert cancelled.expire_at == NOW + LIMITS.outbound_retention
+    assert lease(cancelled, task_for(before), MINE, Go(), LIMITS, at(600)).write is None
+
+
+def test_message_cancelled_twice_is_written_once() -> None:
+    cancelled = cancel(pending(), LIMITS, NOW).write
+    assert cancelled is not None
+    assert cancel(cancelled, LIMITS, at(1)).write is None
+
+
+def test_lease_that_came_first_refuses_the_cancel() -> None:
+    taken = lease(pending(), task_for(pending()), MINE, Go(), LIMITS, NOW).write
+    assert taken is not None
+    with pytest.raises(NotAllowed, match="is being sent"):
+        cancel(taken, LIMITS, NOW)
+
+
+def test_cancelled_message_cannot_be_replayed() -> None:
+    cancelled = cancel(pending(), LIMITS, NOW).write
+    assert cancelled is not None
+    with pytest.raises(NotAllowed):
+        replay(cancelled, LIMITS, at(1))

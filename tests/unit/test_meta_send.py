@@ -19,6 +19,7 @@ from shared.channels.meta.channel import MetaChannel
 from shared.domain.identity import Echo
 from shared.domain.limits import PostTimes
 from shared.domain.messages import Contact, Message
+from shared.domain.outbound.recipient import Recipient
 from shared.domain.record import Delivery, Kind, State
 from shared.domain.send_errors import (
     AccessDenied,
@@ -209,6 +210,29 @@ def test_contacts_go_out_as_a_list(server: Server) -> None:
 def test_a_reply_is_addressed_by_phone_with_one_plus_else_by_user_id(contact: Contact, address: Any) -> None:
     message = Message("text", "x", "wamid.in1", contact, SENDER, "default", NOW)
     assert channel("http://127.0.0.1:1").address(message) == address
+
+
+def test_number_is_the_contact_that_webhooks_name_and_the_address_with_its_plus() -> None:
+    assert MetaChannel().recipient("+15550002222") == Recipient("15550002222", {"to": "+15550002222"})
+
+
+@pytest.mark.parametrize("id", ["US.30000000000000000001", "user.93712345", "US.ENT.118"])
+def test_user_id_is_the_contact_and_the_address_as_it_is(id: str) -> None:
+    assert MetaChannel().recipient(id) == Recipient(id, {"recipient": id})
+
+
+@pytest.mark.parametrize(
+    "to", ["", "+", "15550002222", "+1 555 000 2222", "+0155500022", "+123456", "+1234567890123456", "(555) 000-2222"]
+)
+def test_number_in_another_form_is_refused_with_its_right_one(to: str) -> None:
+    with pytest.raises(ValueError, match=r"like \+15550002222"):
+        MetaChannel().recipient(to)
+
+
+@pytest.mark.parametrize("to", ["a", "with blank", "+US.3", "line\nbreak", "x" * 161])
+def test_text_that_is_neither_number_nor_user_id_is_refused(to: str) -> None:
+    with pytest.raises(ValueError, match="or a user id"):
+        MetaChannel().recipient(to)
 
 
 def test_proxy_variables_do_not_change_the_provider_called(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from cli.dead.decision_context import NEEDED
 from shared import config
+from shared.bootstrap.api import build_api
 from shared.bootstrap.internal import build_internal
 from shared.bootstrap.webhook import build_webhook
 from shared.config import QUEUE_SETTINGS, environment, settings
@@ -38,17 +39,21 @@ def seconds(count: float) -> timedelta:
 
 def limits_of(service: str, directory: Path, **settings: str) -> Limits:
     environment = {"SQLITE_PATH": str(directory / "pombo.sqlite"), **settings}
-    if service == config.WEBHOOK:
-        return build_webhook(environment).accept.limits
+    match service:
+        case config.WEBHOOK:
+            return build_webhook(environment).accept.limits
+        case config.API:
+            return build_api(environment).accept.limits
     return build_internal(environment).process_inbound.limits
 
 
 @pytest.mark.parametrize("scale", ["1", "20"])
 @pytest.mark.parametrize("timeout", TIMEOUTS)
-def test_every_time_outlasts_what_it_has_to_in_both_services(timeout: str, scale: str, tmp_path: Path) -> None:
+def test_every_time_outlasts_what_it_has_to_in_all_services(timeout: str, scale: str, tmp_path: Path) -> None:
     given = {"HANDLER_TIMEOUT": timeout, "TIME_SCALE": scale}
-    webhook, internal = (limits_of(service, tmp_path, **given) for service in config.BOTH)
-    assert list(outlasted(webhook, internal, internal.request_timeout, float(scale))) == []
+    webhook, api, internal = (limits_of(service, tmp_path, **given) for service in config.SERVICES)
+    for makes_tasks in (webhook, api):
+        assert list(outlasted(makes_tasks, internal, internal.request_timeout, float(scale))) == []
     assert abs(internal.handler_timeout * float(scale) - seconds(float(timeout[:-1]))) < seconds(0.001)
 
 

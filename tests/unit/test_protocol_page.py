@@ -214,7 +214,7 @@ def _drained() -> Iterator[Situation]:
             yield Situation(make(due_at=due_at, attempts_log=log, sweeps=2))
 
 
-REASONS = ("permanent", "attempts", "in_doubt", "invalid", "unknown_sender", "opt_out", "discarded")
+REASONS = ("permanent", "attempts", "in_doubt", "invalid", "unknown_sender", "opt_out", "discarded", "cancelled")
 RECEIPTS = (Receipts(), *EVERY_RECEIPT.values(), SENT.merged(FAILED), DELIVERED.merged(FAILED))
 
 
@@ -258,6 +258,10 @@ def _discard(it: Situation) -> Step:
     return operator.discard(it.there, it.limits, it.now)
 
 
+def _cancel(it: Situation) -> Step:
+    return operator.cancel(it.there, it.limits, it.now)
+
+
 TABLES: dict[str, tuple[tuple[Row, ...], str, Callable[[], Iterator[Situation]], Callable[[Situation], Step]]] = {
     "an event's task": (rows("process_inbound: a task arrives"), "when", lambda: _arrivals(IN), _lease),
     "a handler's end": (rows("process_inbound: the handler has ended"), "when", lambda: _ends(IN), _settle),
@@ -267,6 +271,7 @@ TABLES: dict[str, tuple[tuple[Row, ...], str, Callable[[], Iterator[Situation]],
     "drain": (rows("Drain"), "when", _drained, _drain),
     "replay": (rows("Replay and discard"), "replay, when", _persons, _replay),
     "discard": (rows("Replay and discard", 1), "discard, when", _persons, _discard),
+    "cancel": (rows("Cancel"), "cancel, when", _persons, _cancel),
 }
 
 
@@ -393,7 +398,7 @@ def test_the_functions_that_write_are_all_on_the_page() -> None:
         and getattr(found, "__module__", "") == table.__name__
         and not isinstance(found, type)
     }
-    assert writers == {"create", "seen_again", "lease", "settle", "sweep", "drain", "replay", "discard"}
+    assert writers == {"create", "seen_again", "lease", "settle", "sweep", "drain", "replay", "discard", "cancel"}
 
 
 # ---- webhook
@@ -603,6 +608,8 @@ PARTS: dict[str, Any] = {
     "generation": 2,
     "hop": 5,
     "provider id": "wamid.2",
+    "tenant": "default",
+    "Idempotency-Key": "order-17",
 }
 
 
@@ -629,6 +636,6 @@ def test_echo_has_the_form_on_the_page() -> None:
 
 def test_parser_reads_every_table_of_the_page() -> None:
     """A table that the parser lost would hold nothing."""
-    assert [len(TABLES[name][0]) for name in TABLES] == [13, 12, 29, 19, 4, 5, 10, 3]
-    assert [len(rows(heading)) for heading in ("Webhook", "Errors", "Times", "Names")] == [5, 12, 35, 5]
+    assert [len(TABLES[name][0]) for name in TABLES] == [13, 12, 29, 19, 4, 5, 10, 3, 6]
+    assert [len(rows(heading)) for heading in ("Webhook", "Errors", "Times", "Names")] == [5, 12, 36, 6]
     assert min(len(_with_rows(name)) for name in TABLES) >= 25

@@ -4,13 +4,14 @@ import json
 import re
 import sqlite3
 from dataclasses import MISSING, fields
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shared.domain import dead_letters, delivery
-from shared.domain.record import ATTEMPTS_KEPT, ERROR_KEPT, Attempt, Delivery, Kind, Receipts, State
+from shared.domain.record import ATTEMPTS_KEPT, CANCELLED, ERROR_KEPT, Attempt, Delivery, Kind, Receipts, Retries, State
 from shared.domain.tasks import task_body
 from shared.handlers.runner import ERROR_CHARACTERS
 from shared.stores import codec
@@ -67,6 +68,9 @@ FULL = pending(
     finished_at=NOW,
     provider_id="wamid.1",
     metadata={"handler_said": "spam"},
+    retry=Retries(3, timedelta(seconds=15)),
+    send_at=at(1),
+    body_hash="0b" * 20,
     expire_at=at(1),
 )
 """A record without an absent field."""
@@ -95,7 +99,7 @@ def test_kinds_and_states_are_those_of_the_code() -> None:
 
 def test_every_reason_that_the_code_writes_is_on_the_page_with_its_state() -> None:
     source = "".join(path.read_text() for path in Path(str(delivery.__file__)).parent.glob("*.py"))
-    dropped = {dead_letters.HANDLER, dead_letters.UNKNOWN_SENDER, dead_letters.DISCARDED, "opt_out"}
+    dropped = {dead_letters.HANDLER, dead_letters.UNKNOWN_SENDER, dead_letters.DISCARDED, "opt_out", CANCELLED}
     dead = {*dead_letters.ERRORS} - {dead_letters.REFUSED, dead_letters.UNKNOWN_SENDER}
     assert {cells[0].strip("`"): cells[1] for cells in table("Reasons")} == dict.fromkeys(
         dropped, "dropped"

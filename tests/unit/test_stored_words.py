@@ -268,6 +268,7 @@ NUMBERS: Mapping[Any, Mapping[str, Any]] = {
         "sweep_after": 600,
         "sweep_longest": 21_600,
         "sweep_budget": 45,
+        "counters_flush": 60,
         "inbound_retention": 8 * 86_400,
         "outbound_retention": 35 * 86_400,
         "receipt_retention": 35 * 86_400,

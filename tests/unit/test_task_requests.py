@@ -35,7 +35,7 @@ tasks = st.builds(
 )
 zones = st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=45))])
 moments = st.none() | st.builds(
-    lambda later, zone: (SOON + later).astimezone(zone), st.timedeltas(timedelta(days=-4), timedelta(days=30)), zones
+    lambda later, zone: (SOON + later).astimezone(zone), st.timedeltas(timedelta(days=-4), timedelta(days=26)), zones
 )
 
 

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 
 from shared.domain.delivery.create import create
-from shared.domain.delivery.operator import discard, replay
+from shared.domain.delivery.operator import cancel, discard, replay
 from shared.domain.identity import DOCTOR_KEY, outbound_key
 from shared.domain.limits import Limits
 from shared.domain.record import Attempt, Delivery, Kind, Receipts, State
@@ -68,6 +68,22 @@ def test_a_message_without_an_event_that_waits_or_failed_is_shown_so() -> None:
     for record, word in ((pending(), "pending"), (dead(), "failed")):
         timeline = build([record])
         assert (timeline.shown, timeline.answered) == (word, False)
+
+
+def test_message_for_a_later_time_says_when_it_is_sent() -> None:
+    def said(send_at: datetime) -> str:
+        return build([pending(received_at=NOW, send_at=send_at)]).events[0].sentence
+
+    assert said(at(3600)) == "Accepted for sending. To be sent at 13:00:00 UTC."
+    assert said(at(24 * 3600)).endswith(f"To be sent at {at(24 * 3600):%Y-%m-%d} 12:00:00 UTC.")
+
+
+def test_cancelled_message_is_shown_so_and_its_last_sentence_says_so() -> None:
+    cancelled = cancel(pending(received_at=NOW), Limits(), at(5)).write
+    assert cancelled is not None
+    timeline = build([cancelled])
+    assert (timeline.shown, timeline.settled) == ("cancelled", True)
+    assert timeline.events[-1].sentence == "Cancelled before it was sent. It will not be sent."
 
 
 # ---- the word for the outside

@@ -8,7 +8,7 @@ import pytest
 from shared import logs
 from shared.channels.meta import changes, other_fields
 from shared.channels.meta.codes import UNKNOWN
-from shared.config import CLI, INTERNAL, WEBHOOK, ConfigError, load
+from shared.config import API, CLI, INTERNAL, WEBHOOK, ConfigError, load
 from shared.net.grpc_client import OPTIONS
 from shared.pipeline.clock import SystemClock
 
@@ -49,7 +49,7 @@ def test_codes_that_are_not_known_concern_the_message_or_the_provider() -> None:
 
 
 def test_the_services_of_the_configuration_have_their_names() -> None:
-    assert (WEBHOOK, INTERNAL, CLI) == ("webhook", "internal", "cli")
+    assert (WEBHOOK, API, INTERNAL, CLI) == ("webhook", "api", "internal", "cli")
 
 
 @pytest.mark.parametrize(

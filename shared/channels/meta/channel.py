@@ -21,6 +21,7 @@ from shared.domain.identity import Echo, credential_fingerprint
 from shared.domain.limits import PostTimes
 from shared.domain.marks import is_outage
 from shared.domain.messages import Message
+from shared.domain.outbound.recipient import Recipient, phone_number
 from shared.domain.record import Delivery
 from shared.domain.send_errors import AnswerLost, CredentialInvalid, ProviderUnavailable, SendError
 from shared.domain.state_changes import StateChange
@@ -77,6 +78,11 @@ class MetaChannel(MetaReceiver):
         """
         digits = re.sub(r"[^0-9]", "", message.contact.phone or "")
         return {"to": f"+{digits}"} if digits else {"recipient": message.contact.user_id or message.contact.id}
+
+    def recipient(self, to: str) -> Recipient:
+        """A number's contact has no +, as in Meta's webhooks."""
+        digits = phone_number(to)
+        return Recipient(digits, {"to": to}) if digits else Recipient(to, {"recipient": to})
 
     def fingerprint(self, credential: str) -> str:
         """A hash of the access token; empty if there is none."""

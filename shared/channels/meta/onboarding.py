@@ -18,7 +18,7 @@ from shared.channels.meta.errors import graph_error
 from shared.channels.meta.fields import mapping, objects
 from shared.channels.meta.onboarding_answers import Step
 from shared.domain.limits import PostTimes
-from shared.domain.onboarding import Checked, OnboardingRefused, OnboardingUnavailable
+from shared.domain.onboarding import Checked, NoSuchNumber, OnboardingRefused, OnboardingUnavailable
 from shared.net import bounded_json
 from shared.net.egress_policy import PUBLIC, EgressPolicy
 
@@ -81,7 +81,7 @@ class MetaOnboarding:
         inspected = self._inspected(account, token)
         display = self._number(provider_id, account, token)
         if display is None:
-            raise OnboardingRefused(answers.NOT_ITS_NUMBER)
+            raise NoSuchNumber(answers.NOT_ITS_NUMBER)
         return Checked(display, inspected.expires_at, inspected.data_access_expires_at)
 
     def subscribe(self, account: str, token: str) -> None:

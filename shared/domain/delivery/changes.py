@@ -69,3 +69,8 @@ def log_error(record: Delivery, error: str, origin: Origin) -> Delivery:
     short = error if len(error) <= room else error[: max(0, room - 1)] + "…"
     failed = replace(last, error=short, error_type=origin.type, place=origin.place, function=origin.function)
     return replace(record, last_error=error, attempts_log=(*earlier, failed))
+
+
+def limits_of(record: Delivery, limits: Limits) -> Limits:
+    """The limits that hold for this record: a caller's own retries come before ours."""
+    return limits if record.retry is None else limits.with_retries(record.retry.attempts, record.retry.wait)

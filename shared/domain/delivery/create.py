@@ -6,7 +6,7 @@ from typing import Any
 
 from shared.domain.delivery.lifecycle import end
 from shared.domain.limits import Limits
-from shared.domain.record import Delivery, Kind, State
+from shared.domain.record import Delivery, Kind, Retries, State
 
 
 def create(
@@ -25,13 +25,18 @@ def create(
     after: str | None = None,
     refused: str | None = None,
     error: str | None = None,
+    retry: Retries | None = None,
+    send_at: datetime | None = None,
+    body_hash: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
 ) -> Delivery:
     """A new record: pending, or final from the start if `refused` is unparsable, unknown_sender or invalid; `error` is
     the sentence for it.
 
-    It is given up MESSAGE_MAX_AGE after its first attempt is due, so that a message for next week is not too old then.
+    `send_at`: when its caller wants a message sent; it is due then. It is given up MESSAGE_MAX_AGE after its first
+    attempt is due, so that a message for next week is not too old then.
     """
-    first_due = due_at or now
+    first_due = send_at or due_at or now
     waits = refused is None
     record = Delivery(
         key=key,
@@ -49,6 +54,10 @@ def create(
         give_up_at=first_due + limits.message_max_age,
         last_error=error,
         provider=provider,
+        retry=retry,
+        send_at=send_at,
+        body_hash=body_hash,
+        metadata=metadata or {},
     )
     match refused:
         case None:

@@ -17,7 +17,7 @@ from shared.domain.delivery.answers import (
     TaskResult,
     Token,
 )
-from shared.domain.delivery.changes import is_older, is_too_old, write
+from shared.domain.delivery.changes import is_older, is_too_old, limits_of, write
 from shared.domain.delivery.lifecycle import begin_doubt, end
 from shared.domain.guards import Elect, Go, Guard, Never, Wait
 from shared.domain.limits import DoubtPolicy, Limits
@@ -30,7 +30,7 @@ def lease(record: Delivery | None, task: Task, token: Token, guard: Guard, limit
         return Step(Answer(TaskResult.ACK, "gone"))
     if record.kind is Kind.INBOUND:
         return _lease_inbound(record, task, token, guard, limits, now)
-    return _lease_outbound(record, task, token, guard, limits, now)
+    return _lease_outbound(record, task, token, guard, limits_of(record, limits), now)
 
 
 def _lease_inbound(record: Delivery, task: Task, token: Token, guard: Guard, limits: Limits, now: datetime) -> Step:

@@ -1,4 +1,4 @@
-"""An operator's decisions on a dead letter: replay and discard."""
+"""A person's decisions on a record: replay or discard a dead letter, cancel a message that waits."""
 
 from dataclasses import replace
 from datetime import datetime
@@ -16,7 +16,7 @@ from shared.domain.delivery.answers import NOT_DEAD, Answer, Ensure, NotAllowed,
 from shared.domain.delivery.changes import write
 from shared.domain.delivery.lifecycle import end, reopen, schedule
 from shared.domain.limits import Limits
-from shared.domain.record import OPEN_STATES, Delivery, State, is_invalid
+from shared.domain.record import CANCELLED, OPEN_STATES, Delivery, Kind, State, is_cancelled, is_invalid
 
 
 def replay(record: Delivery, limits: Limits, now: datetime, may_double: bool = False) -> Step:
@@ -71,3 +71,16 @@ def discard(record: Delivery, limits: Limits, now: datetime, because: str | None
         raise NotAllowed(NOT_DEAD)
     metadata = {**record.metadata, DISCARDED_BECAUSE: because} if because else record.metadata
     return write(end(replace(record, metadata=metadata), State.DROPPED, limits, now, reason=DISCARDED))
+
+
+def cancel(record: Delivery, limits: Limits, now: datetime) -> Step:
+    """Take back a message that certainly was not handed to the provider. One that is cancelled already stays as it is.
+    Raises NotAllowed for any other record.
+    """
+    if is_cancelled(record):
+        return Step(Answer(TaskResult.ACK, record.state))
+    if record.kind is not Kind.OUTBOUND:
+        raise NotAllowed("Only a message to a customer can be cancelled.")
+    if record.state is not State.PENDING or record.doubts or record.current_receipts.any:
+        raise NotAllowed("The message is being sent, or has ended: only one that waits can be cancelled.")
+    return write(end(record, State.DROPPED, limits, now, reason=CANCELLED))

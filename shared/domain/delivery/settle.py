@@ -12,6 +12,7 @@ from shared.domain.delivery.answers import Answer, EnsureReplies, Step, TaskResu
 from shared.domain.delivery.changes import (
     end_dead,
     give_back,
+    limits_of,
     log_attempt,
     log_error,
     postpone,
@@ -61,7 +62,7 @@ def settle(
         return Step(Answer(TaskResult.CONFLICT, record.state))
     if record.kind is Kind.INBOUND:
         return _settle_inbound(record, verdict, limits, now, jitter)
-    return _settle_outbound(record, verdict, limits, now, jitter)
+    return _settle_outbound(record, verdict, limits_of(record, limits), now, jitter)
 
 
 def _settle_inbound(record: Delivery, verdict: Verdict, limits: Limits, now: datetime, jitter: float) -> Step:

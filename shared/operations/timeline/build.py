@@ -9,7 +9,7 @@ from typing import Any
 
 from shared.domain.guards import PROVIDER_DOWN, REAUTH_REQUIRED, SUSPENDED
 from shared.domain.messages import Message
-from shared.domain.record import Delivery, Kind, State
+from shared.domain.record import CANCELLED, Delivery, Kind, State, is_cancelled
 from shared.operations.timeline import logs
 from shared.operations.timeline import records as timeline_records
 from shared.operations.timeline import sentences as say
@@ -153,6 +153,8 @@ def shown(record: Delivery) -> tuple[str, str | None]:
         return "failed", None
     if record.state is State.DONE or word.sent:
         return "sent", None
+    if is_cancelled(record):
+        return CANCELLED, None
     if record.final:
         return "failed", None
     return "pending", _why(record)
@@ -224,7 +226,7 @@ def _beginning(record: Delivery, records: Sequence[Delivery], remark: Remark) ->
         beginning, more = timeline_records.beginning_of_event(record), remark(record)
         return f"{beginning} {more}" if more else beginning
     if records[0].kind is Kind.OUTBOUND:
-        return say.CREATED  # it answers no event
+        return say.created(record.received_at, record.send_at)  # it answers no event
     replies = [other.key for other in records if other.kind is Kind.OUTBOUND]
     type_ = record.payload.get("type")
     kind = "" if type_ in ("text", None) else f" ({type_})"

@@ -92,6 +92,7 @@ DROPPED: Mapping[str, str] = {
     "unknown_sender": "Dropped: no tenant owns this phone number ID.",
     "opt_out": "Not sent: the customer opted out.",
     "discarded": "An operator discarded it.",
+    "cancelled": "Cancelled before it was sent. It will not be sent.",
 }
 
 WAITS: Mapping[str, tuple[str, str]] = {
@@ -154,6 +155,11 @@ RECEIPTS: Mapping[str, str] = {
 def clock(at: datetime, beside: datetime) -> str:
     """A time in a sentence about another time: with the date only if it is another day."""
     return f"{at:%H:%M:%S} UTC" if at.date() == beside.date() else f"{at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def created(at: datetime, send_at: datetime | None) -> str:
+    """How a message began that answers no event. `send_at`: when its caller wants it sent."""
+    return CREATED if send_at is None else f"{CREATED} To be sent at {clock(send_at, at)}."
 
 
 def dead(reason: str | None, attempts: int | None = None) -> str:
