@@ -79,6 +79,13 @@ def create_app(parts: Internal) -> Flask:
     def whole_health() -> Response:
         return jsonify(health.readyz(parts.store, parts.queue)[0] | {"outages": outages()})
 
+    @app.after_request
+    def flush(response: Response) -> Response:
+        """Write the counters within a request: an instance of Cloud Run may have no processor between two."""
+        if request.method == "POST":
+            parts.counting.flush()
+        return response
+
     @app.errorhandler(HTTPException)
     def refused(error: HTTPException) -> tuple[Response, int]:
         body, status = error_responses.answer(HttpError(HTTPStatus(error.code or 500)), unavailable=503)

@@ -16,6 +16,8 @@ from shared.handlers.hung_threads import HungThreads
 from shared.handlers.loader import HandlerNotFound, load_handler
 from shared.handlers.runner import HandlerRunner
 from shared.pipeline.backend_marks import BackendMarks
+from shared.pipeline.clock import SystemClock
+from shared.pipeline.counting import Counters
 from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.drain import Drain
 from shared.pipeline.handler_places import HandlerPlaces
@@ -23,6 +25,7 @@ from shared.pipeline.ports import Queue, Store
 from shared.pipeline.process_inbound import ProcessInbound
 from shared.pipeline.process_outbound import ProcessOutbound
 from shared.pipeline.reconnects import Reconnects
+from shared.pipeline.send_counting import OutboundCounting
 from shared.pipeline.sender_health import Senders
 from shared.pipeline.sweep import Sweep
 from shared.pipeline.tenant_handlers import TenantCode, TenantHandlers
@@ -42,6 +45,7 @@ class Internal:
     store: Store
     queue: Queue
     shutdown: Shutdown
+    counting: OutboundCounting
 
 
 @cache
@@ -72,10 +76,14 @@ def build_internal(environ: Mapping[str, str]) -> Internal:
     make = maker_of_handlers(settings, hung, shutdown, store, clock)
     handlers = TenantHandlers(deployment, tenants, secrets.value, make, settings["HANDLER_KINDS"])
     places = HandlerPlaces(settings["THREADS"], hung.of)
+    counting = OutboundCounting(Counters(SystemClock(), limits.counters_flush), store, clock)
+    shutdown.at_end(counting.finish)
     return Internal(
         config=settings,
         process_inbound=ProcessInbound(store, tenants, channels, handlers, places, dispatch, limits, clock, shutdown),
-        process_outbound=ProcessOutbound(store, tenants, credentials, channels, dispatch, limits, clock, shutdown),
+        process_outbound=ProcessOutbound(
+            store, tenants, credentials, channels, dispatch, limits, clock, shutdown, counting
+        ),
         sweep=Sweep(store, senders, reconnects, dispatch, limits, clock),
         drain=Drain(store, tenants, channels, dispatch, limits),
         senders=senders,
@@ -83,6 +91,7 @@ def build_internal(environ: Mapping[str, str]) -> Internal:
         store=store,
         queue=queue,
         shutdown=shutdown,
+        counting=counting,
     )
 
 

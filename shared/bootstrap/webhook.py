@@ -13,6 +13,8 @@ from shared.config import Config
 from shared.net.google_token import GoogleToken
 from shared.pipeline.accept import Accept
 from shared.pipeline.channels import Channels
+from shared.pipeline.clock import SystemClock
+from shared.pipeline.counting import Counters, IntakeCounting
 from shared.pipeline.intake import IntakeChannel, IntakeQueue, IntakeStore
 from shared.queues.cloud_tasks_intake import CloudTasksIntake
 
@@ -27,11 +29,16 @@ class Webhook:
     store: IntakeStore
     queue: IntakeQueue
     token: GoogleToken
+    counting: IntakeCounting
 
     def begin(self) -> None:
         """Get the access token in the background, so that the first POST does not wait for it. Emulators take none."""
         if not self.config.get("CLOUD_TASKS_EMULATOR_HOST"):
             self.token.begin()
+
+    async def finish(self) -> None:
+        """Write the counters. Called once, before `close`."""
+        await self.counting.finish()
 
     def close(self) -> None:
         """End the connections and the renewal of the access token, on the event loop that served the requests."""
@@ -57,6 +64,7 @@ def build_webhook(environ: Mapping[str, str]) -> Webhook:
     token, clock, channels = GoogleToken(), build_clock(settings), receiving(settings)
     store = build_intake_store(settings, token)
     queue: IntakeQueue = port(settings, "queue", CloudTasksIntake(queue_settings(settings), token))
+    counting = IntakeCounting(Counters(SystemClock(), settings.limits.counters_flush), store)
     accept = Accept(
         store=store,
         queue=queue,
@@ -64,5 +72,6 @@ def build_webhook(environ: Mapping[str, str]) -> Webhook:
         channels=channels,
         limits=settings.limits,
         clock=clock,
+        counting=counting,
     )
-    return Webhook(settings, accept, channels, store, queue, token)
+    return Webhook(settings, accept, channels, store, queue, token, counting)

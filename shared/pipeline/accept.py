@@ -34,6 +34,7 @@ from shared.domain.tenants import Tenant
 from shared.pipeline import log_fields, receipts
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
+from shared.pipeline.counting import NO_COUNTING, WebhookCounting
 from shared.pipeline.fairness import in_turns
 from shared.pipeline.intake import (
     Addressee,
@@ -96,6 +97,7 @@ class Accept:
     channels: Channels[IntakeChannel]
     limits: Limits
     clock: Clock
+    counting: WebhookCounting = NO_COUNTING
 
     async def __call__(self, incoming: Incoming, deadline: Deadline | None = None) -> None:
         """Store every event of one POST. Without a deadline, its time begins now.
@@ -111,7 +113,12 @@ class Accept:
         parsed = await asyncio.to_thread(_read, channel, incoming) if is_large else _read(channel, incoming)
         for reason, count in parsed.ignored.items():
             logs.event("webhook_ignored", severity="WARNING", reason=reason, count=count)
-        await self._accept_all(parsed.events, deadline)
+        self.counting.begin()
+        tenants: set[str] = set()
+        try:
+            await self._accept_all(parsed.events, deadline, tenants)
+        finally:
+            self.counting.answered(tenants, deadline)
         logs.event(
             "webhook_received",
             count=len(parsed.events),
@@ -129,10 +136,13 @@ class Accept:
         made = iter(await self.store.create_all(storable, deadline) if storable else ())
         return [_mark_or_fault(record, owner, made) for record, owner in zip(records, owners, strict=True)]
 
-    async def _accept_all(self, events: Sequence[Event], deadline: Deadline) -> None:
-        """Accept all events. A fault in one event does not stop the others; an outage of the store or queue does."""
+    async def _accept_all(self, events: Sequence[Event], deadline: Deadline, tenants: set[str]) -> None:
+        """Accept all events, and add whose they are to `tenants`. A fault in one event does not stop the others; an
+        outage of the store or queue does.
+        """
         arrivals, repeats = _by_key(events)
         marks = await self.mark_if_new(arrivals, deadline)
+        tenants.update([mark.record.tenant for mark in marks if not isinstance(mark, Exception)])
         about: dict[str, Mapping[str, Any]] = {}
         await in_turns(lambda one: self._log(*one, about), zip(arrivals, marks, strict=True))
         self._log_repeats(repeats, arrivals, marks)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from shared.domain.counters import ProcessCounters
 from shared.domain.deadline import Deadline
 from shared.domain.events import Parsed, ReceiptBlock, ReceiptReceived
 from shared.domain.identity import Echo
@@ -58,6 +59,10 @@ class IntakeStore(Protocol):
         """Store the block that a failed receipt reports of a sender, beside its other marks. A blind write: the last
         one stays until a change removes it. Raises StoreUnavailable.
         """
+        ...
+
+    async def keep_counters(self, counters: ProcessCounters) -> None:
+        """As `Store.keep_counters`."""
         ...
 
     async def ping(self) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from shared.domain.counters import ProcessCounters
 from shared.domain.delivery.answers import Step
 from shared.domain.drains import DrainTask
 from shared.domain.identity import Echo
@@ -12,6 +13,7 @@ from shared.domain.listings import Listing
 from shared.domain.marks import Marks
 from shared.domain.messages import Message
 from shared.domain.outbound.messages import PlanItem
+from shared.domain.outbound.recipient import Recipient
 from shared.domain.record import Delivery, State, Task
 from shared.domain.state_changes import StateChange
 from shared.domain.tenants import Sender, Tenant
@@ -21,7 +23,9 @@ from shared.pipeline.intake import Addressee, Created, Exists, IntakeChannel
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """How many records are open, by state, and when the oldest pending and the oldest dead one were received."""
+    """How many records are open, by state, and when the oldest pending and the oldest dead one were received. A message
+    that its caller wants sent later counts as received then.
+    """
 
     counts: Mapping[State, int]
     oldest_pending: datetime | None
@@ -30,13 +34,25 @@ class Backlog:
     oldest_dead: datetime | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The open and the dead records of one tenant, or of all: events for handlers and messages to send, by state."""
+
+    events: Mapping[State, int]
+    messages: Mapping[State, int]
+    scheduled: int
+    """The pending messages that their callers want sent later than now."""
+    oldest_pending: datetime | None
+    """As in `Backlog`."""
+
+
 Cursor = tuple[str, ...]
 """Where a page ends, in the format of its store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page of a listing. Its records have no payload and metadata, and cannot be the `seen` of a change."""
+    """One page of records. Those of a listing have no payload and metadata, and cannot be the `seen` of a change."""
 
     records: Sequence[Delivery]
     unread: int = 0
@@ -78,10 +94,38 @@ class Store(Protocol):
         """
         ...
 
+    def load(self, tenant: str | None, now: datetime) -> Load:
+        """The same of one tenant or of all, with events and messages apart. It may take longer. Skips records that only
+        a newer version can read.
+        """
+        ...
+
+    def keep_counters(self, counters: ProcessCounters) -> None:
+        """Write what a process has counted, in place of what it wrote before. It is deleted some time after
+        `counters.KEPT_FOR`.
+        """
+        ...
+
+    def recent_counters(self, since: datetime) -> Sequence[ProcessCounters]:
+        """What each process has counted that wrote since then, at most 1,000 of them. Without what only a newer version
+        can read.
+        """
+        ...
+
     def listed(self, listing: Listing, tenant: str | None, after: Cursor | None, limit: int) -> Page:
         """A page of a listing, of one tenant or of all, in the store's order. A record that is not written meanwhile
         comes once. A page may hold fewer than `limit` records, even none, and not be the last. A record that a failed
         receipt marked is listed until a replay, whether or not the receipt still counts.
+        """
+        ...
+
+    def history(
+        self, tenant: str, since: datetime | None, until: datetime | None, after: Cursor | None, limit: int
+    ) -> Page:
+        """A page of a tenant's records, whole, that were received from `since` to `until`, the newest first; of one
+        moment, the greatest key first. The cursor is a time and a key. A record that exists all the while comes once. A
+        page may hold fewer than `limit` records, even none, and not be the last. It costs its page, whatever the tenant
+        has.
         """
         ...
 
@@ -146,6 +190,10 @@ class Tenants(Protocol):
 
     def senders_with(self, ids: Sequence[str]) -> Sequence[Sender]:
         """The senders with these ids (`Sender.id`), without those that do not exist."""
+        ...
+
+    def only_sender_of(self, tenant: str) -> Sender | None:
+        """The tenant's sender if it has exactly one, else None."""
         ...
 
     def senders_of_account(self, provider: str, account: str, tenant: str) -> Sequence[Sender]:
@@ -226,6 +274,12 @@ class Channel(IntakeChannel, Protocol):
 
     def address(self, message: Message) -> Mapping[str, str]:
         """The address of a reply to this message, as stored with the reply."""
+        ...
+
+    def recipient(self, to: str) -> Recipient:
+        """The recipient of a message that answers none: a phone number with +, or the provider's id of a user. Raises
+        ValueError with a sentence. Pure.
+        """
         ...
 
     def fingerprint(self, credential: str) -> str:

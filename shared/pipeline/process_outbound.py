@@ -21,6 +21,7 @@ from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
 from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.ports import Channel, Credentials, Store, Tenants
+from shared.pipeline.send_counting import NO_SEND_COUNTING, SendCounting
 from shared.pipeline.sender_access import SenderAccess, SenderAccounts
 from shared.pipeline.sender_marks import SenderMarks, best_effort
 from shared.pipeline.sender_pace import SenderPace
@@ -39,6 +40,7 @@ class ProcessOutbound:
     limits: Limits
     clock: Clock
     stopping: Callable[[], bool]
+    counting: SendCounting = NO_SEND_COUNTING
 
     def __call__(self, task: Task) -> Answer:
         """Handle one task and answer it. Raises StoreUnavailable, RegistryUnavailable and UnknownState."""
@@ -60,6 +62,7 @@ class ProcessOutbound:
         token = self.clock.token()
         step, seen, asked = self._arrival(record, seen, access, senders, task, token)
         if not isinstance(step.next, Run):
+            self.counting.written(step, is_accepted=False)
             self._log_arrival(step)
             return self.dispatch(step, task)
         leased = step.next.record
@@ -70,6 +73,7 @@ class ProcessOutbound:
         settled = settle_with_retry(
             self.store, leased, token, learned.verdict, self.limits, self.clock, until, self.stopping
         )
+        self.counting.written(settled, isinstance(verdict, Accepted))
         senders.keep(leased, learned)
         answer = self.dispatch(settled, task)
         self._log_attempt(leased, verdict, settled, began)

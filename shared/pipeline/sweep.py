@@ -145,5 +145,5 @@ class Sweep:
         return swept
 
     def _age(self, received_at: datetime | None) -> float:
-        """The age in seconds; 0 for None."""
-        return round((self.clock.now() - received_at).total_seconds(), 3) if received_at else 0.0
+        """The age in seconds; 0 for None, and for a message that its caller wants sent later."""
+        return max(0.0, round((self.clock.now() - received_at).total_seconds(), 3)) if received_at else 0.0

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any
 
 from shared.domain.errors import UnknownState
-from shared.domain.record import Attempt, Delivery, Kind, State
+from shared.domain.record import Attempt, Delivery, Kind, Retries, State
 
 Plain = dict[str, Any]
 
@@ -32,6 +32,7 @@ MOMENTS = frozenset(
         "started_at",
         "finished_at",
         "expire_at",
+        "send_at",
     }
 )
 MICROSECOND = timedelta(microseconds=1)
@@ -115,6 +116,8 @@ def _plain(value: Any) -> Any:
             return value.value
         case tuple():
             return plain_attempts(value)
+        case Retries():
+            return {"attempts": value.attempts, "wait": _plain(value.wait)}
         case Mapping():
             return dict(value)
         case _:
@@ -131,6 +134,8 @@ def _typed(name: str, value: Any) -> Any:
             return State(value)
         case "attempts_log":
             return tuple(_attempt(attempt) for attempt in value)
+        case "retry":
+            return value and Retries(value["attempts"], value["wait"] * MICROSECOND)
         case _:
             return value
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
+from shared.domain.counters import ProcessCounters
 from shared.domain.deadline import FAILURE_SECONDS, Deadline
 from shared.domain.events import ReceiptBlock
 from shared.domain.record import Delivery
@@ -24,10 +25,10 @@ _THREADS = 3
 """One for records, one for receipts and one for entries: each has one call in flight."""
 
 _RARE_THREADS = 2
-"""For pings and blocks of senders. Their calls may wait for each other, and no POST for a ping."""
+"""For pings, blocks of senders and counters. Their calls may wait for each other, and no POST for a ping."""
 
 RARE_SECONDS = FAILURE_SECONDS
-"""How long a ping or a block waits for a thread and the store, so that a POST is answered in time."""
+"""How long a ping, a block or counters wait for a thread and the store, so that a POST is answered in time."""
 
 
 class BlockingStore(Protocol):
@@ -36,6 +37,7 @@ class BlockingStore(Protocol):
     def create_all(self, records: Sequence[Delivery], deadline: Deadline) -> Sequence[Created | Exists | Exception]: ...
     def note_receipts(self, receipts: Sequence[NotedReceipt], deadline: Deadline) -> Sequence[bool | Exception]: ...
     def note_receipt_block(self, id: str, noted: ReceiptBlock) -> None: ...
+    def keep_counters(self, counters: ProcessCounters) -> None: ...
     def stored_entries(self, names: Sequence[EntryName]) -> Sequence[StoredEntry | None]:
         """What is stored of each entry, in order. Raises StoreUnavailable."""
         ...
@@ -65,6 +67,9 @@ class ThreadedIntake:
 
     async def note_receipt_block(self, id: str, noted: ReceiptBlock) -> None:
         await self._rarely(lambda: self._store.note_receipt_block(id, noted))
+
+    async def keep_counters(self, counters: ProcessCounters) -> None:
+        await self._rarely(lambda: self._store.keep_counters(counters))
 
     async def entries(self, names: Sequence[EntryName], deadline: Deadline) -> Sequence[Entry | None]:
         asked = [name for name in dict.fromkeys(names) if is_storable(name)]

@@ -16,6 +16,7 @@ import grpc
 import pytest
 
 from local.faulty_proxy import FaultyProxy
+from shared.domain.counters import KEPT_FOR, WHOLE, Cell, Measure, ProcessCounters
 from shared.domain.delivery.answers import Answer, EnsureReplies, Run, Step, TaskResult
 from shared.domain.delivery.create import create
 from shared.domain.delivery.lease import lease
@@ -46,6 +47,7 @@ from tests.support.receipts import echo_of, note_receipt, receipt
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+COUNTERS = ProcessCounters("p1", NOW, {Cell(1, WHOLE, Measure.SENT): 1})
 LIMITS = Limits()
 OK = Answer(TaskResult.ACK, "ok")
 CODES = grpc.StatusCode
@@ -154,7 +156,11 @@ def calls_of(store: FirestoreStore, record: Delivery) -> dict[str, Callable[[], 
         "change": lambda: store.change(record.key, adding),
         "overdue": lambda: store.overdue(NOW, 10),
         "backlog": store.backlog,
+        "load": lambda: store.load("default", NOW),
+        "keep_counters": lambda: store.keep_counters(COUNTERS),
+        "recent_counters": lambda: store.recent_counters(NOW),
         "listed": lambda: store.listed(Listing.REFUSED, None, None, 10),
+        "history": lambda: store.history("default", None, None, None, 10),
         "by_correlation": lambda: store.by_correlation(record.correlation_id),
         "ids_with_prefix": lambda: store.ids_with_prefix(record.key[:8], 10),
         "by_provider_id": lambda: store.by_provider_id("meta", "wamid.1"),
@@ -508,6 +514,40 @@ def test_backlog_is_seven_queries(watched, middleman):
     assert [call.method for call in middleman.calls] == ["RunAggregationQuery"] * 5 + ["RunQuery"] * 2
 
 
+@pytest.mark.parametrize("tenant", [None, "default"])
+def test_load_is_nine_queries(watched, middleman, tenant):
+    watched.load(tenant, NOW)
+    assert [call.method for call in middleman.calls] == ["RunAggregationQuery"] * 8 + ["RunQuery"]
+
+
+def test_counters_cost_one_write_and_one_query(watched, middleman):
+    watched.keep_counters(COUNTERS)
+    watched.keep_counters(COUNTERS)
+    watched.recent_counters(NOW)
+    assert [(call.method, call.writes) for call in middleman.calls] == [("Commit", 1)] * 2 + [("RunQuery", 0)]
+
+
+def test_counters_expire_when_they_no_longer_matter(store, database):
+    store.keep_counters(COUNTERS)
+    stored = database.get("counters/p1").fields
+    assert stored["expire_at"].timestamp_value == NOW + 2 * KEPT_FOR
+    assert stored["flushed_at"].timestamp_value == NOW
+
+
+def test_damaged_counters_hide_no_others(store, database):
+    store.keep_counters(COUNTERS)
+    store.keep_counters(replace(COUNTERS, process="p2"))
+    database.put("counters/p1", {"counts": {"string_value": "no JSON"}})
+    assert [one.process for one in store.recent_counters(NOW)] == ["p2"]
+
+
+def test_message_for_later_is_pending_since_then(store, database, a_record):
+    later = NOW + timedelta(hours=1)
+    record = a_record(send_at=later)
+    store.create(record)
+    assert database.get(f"records/{record.key}").fields["pending_since"].timestamp_value == later
+
+
 def test_a_page_of_a_listing_is_one_query_and_does_not_bring_the_payload(watched, middleman, a_record):
     for _ in range(3):
         watched.create(a_record(state=State.DEAD, payload={"body": "x" * 200_000}))
@@ -517,6 +557,17 @@ def test_a_page_of_a_listing_is_one_query_and_does_not_bring_the_payload(watched
     assert [call.method for call in middleman.calls] == ["RunQuery"]
     assert len(page.records) == 3
     assert middleman.answered < 10_000
+
+
+def test_a_page_of_a_history_is_one_query_however_much_the_tenant_has(watched, middleman, a_record):
+    for number in range(9):
+        watched.create(a_record(received_at=NOW + timedelta(seconds=number), payload={"body": "x" * 50_000}))
+    middleman.calls.clear()
+    middleman.answered = 0
+    page = watched.history("default", None, None, None, 2)
+    watched.history("default", None, None, page.ends_at, 2)
+    assert [call.method for call in middleman.calls] == ["RunQuery"] * 2
+    assert middleman.answered < 5 * 50_000
 
 
 def test_a_look_for_ids_is_a_query_for_keys_and_one_for_each_correlation_id_and_one(watched, middleman, a_record):
@@ -698,7 +749,11 @@ def test_only_records_that_wait_for_an_operator_are_marked(store, intake, databa
 def test_the_schema_names_only_what_is_stored(a_record):
     record = a_record(sweep_at=NOW, provider_id="wamid.1", expire_at=NOW, round=1)
     dead = a_record(state=State.DEAD)
-    assert {*RECORDS.indexed, RECORDS.ttl, *(name for names in RECORDS.composite for name in names)} <= {
+    assert {
+        *RECORDS.indexed,
+        RECORDS.ttl,
+        *(name.removeprefix("-") for names in RECORDS.composite for name in names),
+    } <= {
         *fields_of(record),
         *fields_of(dead),
     }

@@ -24,6 +24,7 @@ from cryptography.x509.oid import NameOID
 from redis.exceptions import RedisError, ResponseError
 
 from local.faulty_proxy import FaultyProxy
+from shared.domain.counters import KEPT_FOR, WHOLE, Cell, Measure, ProcessCounters
 from shared.domain.deadline import Deadline
 from shared.domain.delivery.answers import Answer, Ensure, Run, Step, TaskResult
 from shared.domain.delivery.lease import lease
@@ -42,6 +43,7 @@ from shared.pipeline.registry import EntryKind, EntryName, EntryWrite
 from shared.stores.codec import encode_mark, to_json
 from shared.stores.redis import intake
 from shared.stores.redis import records as records_of_redis
+from shared.stores.redis import store as store_of_redis
 from shared.stores.redis.connection import FIRST_TRY, PATIENCE, NotStored
 from shared.stores.redis.records import LEAST_LIFE
 from shared.stores.redis.store import RedisStore
@@ -57,6 +59,7 @@ ID = "a" * 40
 """Of marks."""
 A_BLOCK = Block(NOW, timedelta(minutes=10), 368)
 NOTED = ReceiptBlock(131031, NOW)
+COUNTERS = ProcessCounters("p1", NOW, {Cell(1, WHOLE, Measure.SENT): 1})
 ENTRY, OTHER = EntryName(EntryKind.TENANT, "acme"), EntryName(EntryKind.SENDER, "s1")
 WITHIN = 5.0
 """Seconds that a call to a server that is away may take: twice what is promised."""
@@ -275,6 +278,7 @@ def test_blind_write_can_be_sent_twice(proxy, far, a_record):
         lambda: note_receipt(far, echo_of(record), receipt(ReceiptKind.SENT)),
         lambda: note_receipt(far, None, receipt(ReceiptKind.READ, 1, "SM1")),
         lambda: far.note_receipt_block(ID, NOTED),
+        lambda: far.keep_counters(COUNTERS),
     ]
     for call in calls:
         proxy.swallow_next_answer()
@@ -285,6 +289,7 @@ def test_blind_write_can_be_sent_twice(proxy, far, a_record):
         NOW + timedelta(seconds=1),
     )
     assert far.marks(ID) == Marks(receipt_block=NOTED)
+    assert list(far.recent_counters(NOW)) == [COUNTERS]
 
 
 def test_silent_connection_costs_under_a_second_and_repeats_no_write(proxy, far, a_record):
@@ -472,6 +477,7 @@ def test_a_frozen_server_is_unavailable_in_time_and_works_again(server, store, o
         lambda: store.overdue(NOW, 10),
         store.backlog,
         *(lambda listing=listing: store.listed(listing, None, None, 10) for listing in Listing),
+        lambda: store.history("default", None, None, None, 10),
         lambda: store.by_correlation("c"),
         lambda: store.by_provider_id("meta", "w"),
         lambda: store.ids_with_prefix("abcdef01", 10),
@@ -543,6 +549,7 @@ def test_a_full_server_is_unavailable_and_nothing_is_half_written(server, store,
         lambda: store.change_marks(ID, lambda _: Marks(credential=Credential("f1", NOW))),
         lambda: store.change_marks(ID, lambda _: Marks(), marks),
         lambda: store.note_receipt_block(ID, NOTED),
+        lambda: store.keep_counters(COUNTERS),
         store.ping,
     ]
     for call in full:
@@ -689,8 +696,9 @@ def test_rediss_address_uses_tls_and_only_with_trusted_servers(tmp_path, a_recor
 
 
 def lives(server: RedisServer) -> dict[str, timedelta | None]:
-    """What each key has left, to the minute."""
-    left = {name: server.raw.ttl(name) for name in server.raw.scan_iter()}
+    """What each key has left, to the minute; without the sets of tenants, which outlive their records."""
+    names = [name for name in server.raw.scan_iter() if not name.startswith("pombo:tenant:")]
+    left = {name: server.raw.ttl(name) for name in names}
     return {name: None if seconds < 0 else timedelta(minutes=round(seconds / 60)) for name, seconds in left.items()}
 
 
@@ -735,6 +743,73 @@ def test_a_mark_lives_as_long_as_the_last_record_that_has_it(server, store, a_re
     server.raw.delete(f"pombo:record:{records[0].key}")
     assert [found.key for found in store.listed(Listing.REFUSED, None, None, 10).records] == [records[1].key]
     assert server.raw.zrange("pombo:listed:refused", 0, -1) == [records[1].key], "what is gone is forgotten"
+
+
+def test_expired_records_leave_the_history_of_their_tenant(server, store, a_record):
+    """With a page that meets them, and a few with each new record: never more of them than of the others."""
+    records = [a_record(received_at=NOW + timedelta(seconds=number)) for number in range(60)]
+    for record in records:
+        store.create(record)
+    server.raw.delete(*(f"pombo:record:{record.key}" for record in records[:40]))
+    page = store.history("default", None, None, None, 30)
+    assert (len(page.records), page.ends_at is None) == (20, False)
+    assert server.raw.zcard("pombo:tenant:default") == 50
+    for _ in range(100):
+        store.create(a_record())
+    assert server.raw.zcard("pombo:tenant:default") < 120 + 20
+    left = store.history("default", None, None, page.ends_at, 100)
+    assert not {record.key for record in left.records} & {record.key for record in records}
+
+
+def test_history_lives_40_days_from_the_last_write_or_as_long_as_a_record(server, store, a_record):
+    for days, life in ((8, 40), (50, 50), (8, 50)):
+        store.create(a_record(state=State.DONE, expire_at=NOW + timedelta(days=days)))
+        assert server.raw.pttl("pombo:tenant:default") / 86_400_000 == pytest.approx(life, abs=0.01)
+
+
+def test_counters_expire_and_leave_no_process_behind(server, store):
+    store.keep_counters(COUNTERS)
+    store.keep_counters(replace(COUNTERS, process="p2", flushed_at=NOW + 2 * KEPT_FOR + timedelta(seconds=1)))
+    left = timedelta(milliseconds=server.raw.pttl("pombo:counters:p1"))
+    assert KEPT_FOR < left <= 2 * KEPT_FOR, "as long as they matter"
+    assert server.raw.zrange("pombo:counters", 0, -1) == ["p2"]
+
+
+def test_damaged_and_deleted_counters_hide_no_others(server, store):
+    for process in ("p1", "p2", "p3"):
+        store.keep_counters(replace(COUNTERS, process=process))
+    server.raw.hset("pombo:counters:p1", "counts", "no JSON")
+    server.raw.delete("pombo:counters:p2")
+    assert [one.process for one in store.recent_counters(NOW)] == ["p3"]
+
+
+def test_load_reads_records_whose_fields_are_in_another_order(server, store, a_record):
+    """An older or a newer Pombo may have written them."""
+    record = a_record(tenant="acme", payload={"kind": "inbound"})
+    store.create(record)
+    body = json.loads(server.raw.hget(f"pombo:record:{record.key}", "body"))
+    server.raw.hset(f"pombo:record:{record.key}", "body", json.dumps(dict(sorted(body.items()))))
+    assert store.load("acme", NOW).messages[State.PENDING] == 1
+    server.raw.hset(f"pombo:record:{record.key}", "body", "no JSON")
+    assert store.load("acme", NOW).messages[State.PENDING] == 0
+
+
+def test_load_counts_each_record_of_many_pages_once(store, a_record, monkeypatch):
+    monkeypatch.setattr(store_of_redis, "LOAD_PAGE", 3)
+    for number in range(10):
+        store.create(a_record(received_at=NOW + timedelta(seconds=number // 4), tenant="ab"[number % 2]))
+    assert store.load(None, NOW).messages[State.PENDING] == 10
+    assert store.load("a", NOW).messages[State.PENDING] == 5
+    assert store.load("a", NOW + timedelta(seconds=1)).scheduled == 1
+    assert store.load("b", NOW).oldest_pending == NOW
+
+
+def test_load_does_not_count_what_an_operator_deleted(server, store, a_record):
+    record, other = a_record(), a_record()
+    for each in (record, other):
+        store.create(each)
+    server.raw.delete(f"pombo:record:{record.key}")
+    assert store.load(None, NOW).messages[State.PENDING] == 1
 
 
 def test_backlog_does_not_count_failed_receipts_of_what_has_expired(server, store, a_record):
@@ -883,6 +958,7 @@ def test_every_call_is_one_round_trip(server, store, a_record):
         lambda: store.overdue(NOW, 10),
         store.backlog,
         *(lambda listing=listing: store.listed(listing, None, None, 10) for listing in Listing),
+        lambda: store.history("default", None, None, None, 10),
         lambda: store.by_correlation(record.correlation_id),
         lambda: store.by_provider_id("meta", "SM1"),
         lambda: store.change_marks(ID, failing, store.marks(ID)),

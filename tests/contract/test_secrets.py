@@ -19,7 +19,7 @@ from local.faulty_proxy import FaultyProxy
 from shared.domain.errors import SecretsUnavailable
 from shared.secrets.file_secrets import FILE, KEPT, FileSecrets
 from shared.secrets.secret_manager import LABELS, SecretManagerSecrets
-from tests.support.permissions import OPERATORS_SECRET_CALLS, SECRET_CALLS
+from tests.support.permissions import ADDING_SECRET_CALLS, OPERATORS_SECRET_CALLS, SECRET_CALLS
 from tests.support.secrets_backend import ADDING, PROJECT, ROOT, FileBackend, SecretManager, ServerBackend
 
 Backend = FileBackend | ServerBackend
@@ -314,6 +314,7 @@ def test_operators_commands_make_only_the_calls_whose_permissions_are_documented
     noted = Noted(secrets._client.get())
     secrets._client._client = noted
     secrets.add(name, "first")
+    assert noted.calls == set(ADDING_SECRET_CALLS), "what the API service calls too"
     secrets.remove(name)
     assert noted.calls == set(OPERATORS_SECRET_CALLS)
     page = (ROOT / "docs" / "deploy.md").read_text()

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from shared.domain.counters import KEPT_FOR, WHOLE, Cell, Measure, ProcessCounters
 from shared.domain.deadline import Deadline
 from shared.domain.delivery.answers import Answer, Step, TaskResult
 from shared.domain.errors import StoreUnavailable, UnknownState
@@ -28,7 +29,7 @@ from shared.domain.record import Attempt, Delivery, Kind, ReceiptKind, State
 from shared.pipeline.intake import Created
 from shared.pipeline.registry import EntryKind, EntryName, EntryWrite
 from shared.stores import marks_codec
-from shared.stores.codec import decode, encode, encode_mark, from_json, to_json
+from shared.stores.codec import decode, encode, encode_mark, from_json, moment, to_json
 from shared.stores.sqlite import listings
 from shared.stores.sqlite.fair_lock import FairLock
 from shared.stores.sqlite.schema import VERSION, UnknownVersion
@@ -42,6 +43,7 @@ ID = "a" * 40
 """Of marks."""
 A_BLOCK = Block(NOW, timedelta(minutes=10), 368)
 NOTED = ReceiptBlock(131031, NOW)
+COUNTERS = ProcessCounters("p1", NOW, {Cell(1, WHOLE, Measure.SENT): 1})
 ENTRY, OTHER = EntryName(EntryKind.TENANT, "acme"), EntryName(EntryKind.SENDER, "s1")
 
 PREAMBLE = """
@@ -302,6 +304,7 @@ def as_layout(version: int, path: Path) -> None:
     """Make the file one that an older Pombo left behind."""
     with sql(path) as db:
         db.execute("DROP TABLE registry")
+        db.execute("DROP TABLE counters")
         db.execute("DROP INDEX marks_troubled")
         if version == 3:
             return
@@ -455,6 +458,36 @@ def test_a_listing_reads_by_an_index_and_not_the_whole_file(path, store, listing
     assert not [step for step in plan if step.startswith("SCAN") and "INDEX" not in step and "subquery" not in step]
 
 
+@pytest.mark.parametrize("between", [(None, None), (NOW, NOW)])
+@pytest.mark.parametrize("after", [None, ("2026-03-01T12:00:00.000000+00:00", "a" * 40)])
+def test_a_history_reads_its_page_by_an_index_and_sorts_nothing(path, store, between, after):
+    store.ping()
+    with sql(path) as db:
+        asked = []
+        db.set_trace_callback(asked.append)
+        listings.history(db, "default", *between, after, 10)
+        db.set_trace_callback(None)
+        (query,) = asked
+        plan = [step for *_, step in db.execute(f"EXPLAIN QUERY PLAN {query}")]
+    assert plan == ["SEARCH records USING COVERING INDEX records_by_age (tenant=? AND received_at>? AND received_at<?)"]
+
+
+def test_last_page_of_a_history_costs_no_more_steps_than_the_first(path, store, a_record):
+    """In steps of SQLite's virtual machine; each page has 10 records."""
+    for number in range(300):
+        store.create(a_record(received_at=NOW + timedelta(seconds=number)))
+
+    def steps(after: Any) -> int:
+        count = itertools.count()
+        with sql(path) as db:
+            db.set_progress_handler(lambda: next(count) and None, 1)
+            assert len(listings.history(db, "default", None, NOW + timedelta(days=1), after, 10).records) == 10
+        return next(count)
+
+    first, last = steps(None), steps((moment(NOW + timedelta(seconds=10)), ""))
+    assert last <= first + 10
+
+
 def test_failed_receipts_are_counted_by_an_index_and_not_by_reading_all_records(path, store):
     store.ping()
     with sql(path) as db:
@@ -479,6 +512,33 @@ def test_invalid_body_hides_no_other_record(path, store, a_record):
         with sql(path) as db:
             db.execute("UPDATE records SET body = 'no JSON' WHERE key = ?", (bad.key,))
         assert [found.key for found in store.listed(listing, None, None, 10).records] == [good.key]
+
+
+def test_load_does_not_count_an_invalid_body_and_the_backlog_does(path, store, a_record):
+    good, bad = a_record(), a_record(received_at=NOW - timedelta(seconds=5))
+    for record in (good, bad):
+        store.create(record)
+    with sql(path) as db:
+        db.execute("UPDATE records SET body = 'no JSON' WHERE key = ?", (bad.key,))
+    assert store.load(None, NOW).messages[State.PENDING] == 1
+    backlog = store.backlog()
+    assert (backlog.counts[State.PENDING], backlog.oldest_pending) == (2, bad.received_at)
+
+
+def test_counters_that_no_longer_matter_are_deleted_with_the_next_write(path, store):
+    store.keep_counters(COUNTERS)
+    store.keep_counters(replace(COUNTERS, process="p2", flushed_at=NOW + 2 * KEPT_FOR))
+    store.keep_counters(replace(COUNTERS, process="p3", flushed_at=NOW + 2 * KEPT_FOR + timedelta(seconds=1)))
+    with sql(path) as db:
+        assert db.execute("SELECT process FROM counters ORDER BY process").fetchall() == [("p2",), ("p3",)]
+
+
+def test_damaged_counters_hide_no_others(path, store):
+    for process in ("p1", "p2"):
+        store.keep_counters(replace(COUNTERS, process=process))
+    with sql(path) as db:
+        db.execute("UPDATE counters SET counts = 'no JSON' WHERE process = 'p1'")
+    assert [one.process for one in store.recent_counters(NOW)] == ["p2"]
 
 
 def test_nothing_is_opened_before_the_first_use(path):

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from shared.domain.counters import LAST_BUCKET, WHOLE, WINDOWS, Cell, Measure, ProcessCounters
 from shared.domain.deadline import Deadline
 from shared.domain.delivery.answers import Answer, Ensure, EnsureReplies, Run, Step, TaskResult
 from shared.domain.delivery.create import create
@@ -38,10 +39,11 @@ from shared.domain.marks import (
     is_elected,
     is_troubled,
 )
-from shared.domain.record import FINAL_STATES, Attempt, Delivery, Kind, ReceiptKind, Receipts, State, Task
+from shared.domain.record import FINAL_STATES, Attempt, Delivery, Kind, ReceiptKind, Receipts, Retries, State, Task
 from shared.domain.verdicts import Accepted, Limited, LimitScope, Refused, Released, Replied
+from shared.pipeline.counting import MOST_TENANTS
 from shared.pipeline.intake import Created, Exists
-from shared.pipeline.ports import DecideMarks
+from shared.pipeline.ports import DecideMarks, Load
 from shared.stores.codec import TROUBLES
 from tests.support.receipts import note_receipt
 from tests.support.together import together
@@ -170,11 +172,12 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "payload": st.dictionaries(words, values, max_size=4),
     "metadata": st.dictionaries(words, values, max_size=4),
     "attempts_log": st.lists(attempts, max_size=3).map(tuple),
+    "retry": st.none() | st.builds(Retries, counts, st.timedeltas(timedelta(), timedelta(days=30))),
     **dict.fromkeys(["key", "tenant", "sender", "contact", "correlation_id", "provider"], words),
-    **dict.fromkeys(["token", "after", "reason", "last_error", "provider_id"], st.none() | words),
+    **dict.fromkeys(["token", "after", "reason", "last_error", "provider_id", "body_hash"], st.none() | words),
     **dict.fromkeys(["attempt", "generation", "sweeps", "doubts", "throttled", "round"], counts),
     **dict.fromkeys(["lease_until", "due_at", "sweep_at", "give_up_at", "doubt_until"], st.none() | moments),
-    **dict.fromkeys(["started_at", "finished_at", "expire_at"], st.none() | moments),
+    **dict.fromkeys(["started_at", "finished_at", "expire_at", "send_at"], st.none() | moments),
 }
 deliveries = st.builds(Delivery, **FIELDS)
 
@@ -903,6 +906,129 @@ def test_the_backlog_counts_what_is_open_and_since_when(store, a_record):
     assert backlog.oldest_dead == at(-40)
 
 
+def test_message_for_later_is_as_old_as_the_time_at_which_it_is_wanted(store, a_record):
+    for state in (State.PENDING, State.DEAD):
+        store.create(a_record(state=state, received_at=at(-5000), send_at=at(-50)))
+    backlog, load = store.backlog(), store.load(None, NOW)
+    assert (backlog.oldest_pending, backlog.oldest_dead, load.oldest_pending) == (at(-50),) * 3
+
+
+COUNTED = (State.IN_DOUBT, State.LEASED, State.PENDING, State.DEAD)
+
+
+def loads(load: Load) -> tuple[list[int], list[int]]:
+    """The counts of COUNTED: of events and of messages."""
+    events, messages = ([counts.get(state, 0) for state in COUNTED] for counts in (load.events, load.messages))
+    return events, messages
+
+
+def test_load_counts_events_and_messages_of_one_tenant_and_of_all(store, a_record):
+    assert store.load(None, NOW) == store.load("a", NOW)
+    assert loads(store.load("a", NOW)) == ([0, 0, 0, 0], [0, 0, 0, 0])
+    for tenant in ("a", "ab", "a"):
+        for state in State:
+            store.create(a_record(state=state, tenant=tenant))
+            if state is not State.IN_DOUBT:
+                store.create(a_record(state=state, tenant=tenant, kind=Kind.INBOUND))
+    store.create(a_record(tenant="ab", kind=Kind.INBOUND))
+    assert loads(store.load(None, NOW)) == ([0, 3, 4, 3], [3, 3, 3, 3])
+    assert loads(store.load("a", NOW)) == ([0, 2, 2, 2], [2, 2, 2, 2])
+    assert loads(store.load("ab", NOW)) == ([0, 1, 2, 1], [1, 1, 1, 1])
+    assert loads(store.load("b", NOW)) == ([0, 0, 0, 0], [0, 0, 0, 0])
+
+
+def test_load_follows_a_record_from_state_to_state(store, a_record):
+    record = a_record(tenant="a")
+    store.create(record)
+    for state, counts in (
+        (State.LEASED, [0, 1, 0, 0]),
+        (State.IN_DOUBT, [1, 0, 0, 0]),
+        (State.DEAD, [0, 0, 0, 1]),
+        (State.PENDING, [0, 0, 1, 0]),
+        (State.DONE, [0, 0, 0, 0]),
+    ):
+        store.change(record.key, writing(state=state))
+        assert loads(store.load("a", NOW)) == ([0, 0, 0, 0], counts)
+
+
+def test_load_tells_messages_for_later_and_the_oldest_that_waits(store, a_record):
+    assert (store.load(None, NOW).scheduled, store.load(None, NOW).oldest_pending) == (0, None)
+    for tenant, received, later in (("a", -30, None), ("a", -90, 1), ("b", -60, None), ("b", -99, 0), ("b", -99, -70)):
+        send_at = None if later is None else at(later)
+        store.create(a_record(tenant=tenant, received_at=at(received), send_at=send_at))
+    store.create(a_record(tenant="a", state=State.LEASED, received_at=at(-999)))
+    found = {tenant: store.load(tenant, NOW) for tenant in (None, "a", "b")}
+    assert {tenant: load.scheduled for tenant, load in found.items()} == {None: 1, "a": 1, "b": 0}
+    assert {tenant: load.oldest_pending for tenant, load in found.items()} == {
+        None: at(-70),
+        "a": at(-30),
+        "b": at(-70),
+    }
+    assert store.load("b", at(-1)).scheduled == 1
+
+
+def test_load_skips_records_that_cannot_be_read(store, a_record):
+    store.create(of_unknown_state(a_record()))
+    store.create(a_record())
+    assert loads(store.load("default", NOW)) == ([0, 0, 0, 0], [0, 0, 1, 0])
+
+
+# ---- counters
+
+
+def counters(process: str = "p1", seconds: float = 0, **counts: int) -> ProcessCounters:
+    """Sends of these tenants."""
+    cells = {Cell(7, tenant, Measure.SENT): count for tenant, count in counts.items()}
+    return ProcessCounters(process, at(seconds), cells)
+
+
+def test_counters_of_a_process_survive_a_round_trip(store):
+    cells = {
+        Cell(2972448, WHOLE, Measure.SENT): 10_000_000,
+        Cell(2972448, WHOLE, Measure.SEND_TIME, 0): 1,
+        Cell(2972448, WHOLE, Measure.SEND_TIME, LAST_BUCKET): 2,
+        Cell(2972449, "acme", Measure.WEBHOOK_TIME, 17): 3,
+        Cell(2972449, "acme", Measure.FAILED): 4,
+    }
+    store.keep_counters(ProcessCounters("p1", at(0.25), cells))
+    assert list(store.recent_counters(NOW)) == [ProcessCounters("p1", at(0.25), cells)]
+
+
+def test_counters_of_a_process_replace_those_it_wrote_before(backend, store):
+    store.keep_counters(counters(seconds=1, a=1, b=1))
+    backend.client().keep_counters(counters(seconds=2, a=5))
+    assert list(store.recent_counters(NOW)) == [counters(seconds=2, a=5)]
+
+
+def test_counters_are_of_the_processes_that_wrote_since_then(store):
+    for number, seconds in enumerate((-0.001, 0, 60)):
+        store.keep_counters(counters(f"p{number}", seconds, a=number))
+    found = {one.process: one.counts for one in store.recent_counters(NOW)}
+    assert found == {"p1": counters(a=1).counts, "p2": counters(a=2).counts}
+    assert list(store.recent_counters(at(61))) == []
+
+
+def test_intake_and_store_write_the_same_counters(store):
+    store.intake.keep_counters(counters("intake", 1, a=1))
+    store.keep_counters(counters("store", 1, a=1))
+    assert {one.process: one for one in store.recent_counters(NOW)} == {
+        name: counters(name, 1, a=1) for name in ("intake", "store")
+    }
+
+
+def test_counters_of_a_busy_process_can_be_stored(store):
+    """All tenants, windows and buckets of a measure, with three digits each: more than a process can count."""
+    cells = {
+        Cell(2972448 + window, tenant, Measure.SEND_TIME, bucket): 999
+        for window in range(WINDOWS)
+        for tenant in (WHOLE, *(f"a-tenant-{number:03}" for number in range(MOST_TENANTS)))
+        for bucket in range(LAST_BUCKET + 1)
+    }
+    store.keep_counters(ProcessCounters("p1", NOW, cells))
+    (found,) = store.recent_counters(NOW)
+    assert found.counts == cells
+
+
 def test_oldest_dead_letter_changes_when_an_older_one_is_replayed(store, a_record):
     assert store.backlog().oldest_dead is None
     old, new = (a_record(state=State.DEAD, received_at=at(-seconds)) for seconds in (100 * A_DAY, A_DAY))
@@ -992,6 +1118,87 @@ def test_backlog_counts_untouched_records_once_during_other_writes(backend, a_re
         assert {backlog.counts[state] for backlog in seen} <= set(range(fixed, fixed + 5))
     exact = store.backlog().counts
     assert (exact[State.PENDING], exact[State.IN_DOUBT]) == (9, 3)
+
+
+# ---- the history of a tenant
+
+
+def history_of(store: Any, tenant: str, limit: int = 100, **between: datetime) -> list[Delivery]:
+    """All of it, page by page; no page holds more than was asked for."""
+    found, after = [], None
+    while True:
+        page = store.history(tenant, between.get("since"), between.get("until"), after, limit)
+        assert len(page.records) <= limit
+        found += page.records
+        if page.ends_at is None:
+            return found
+        after = page.ends_at
+
+
+@pytest.mark.parametrize("limit", [1, 4, 100])
+def test_history_of_a_tenant_comes_whole_newest_first(store, a_record, limit):
+    """Of both kinds and in every state. Three of one moment are in the order of their keys, the greatest first."""
+    mine = [a_record(received_at=at(-10 * number), tenant="one") for number in range(5)]
+    mine += [a_record(received_at=at(-15), tenant="one", state=state, kind=Kind.INBOUND) for state in sorted(State)[:3]]
+    for record in [*mine, a_record(tenant="two"), a_record(tenant="one2")]:
+        store.create(record)
+    expected = sorted(mine, key=lambda record: (record.received_at, record.key), reverse=True)
+    assert [record.key for record in history_of(store, "one", limit)] == [record.key for record in expected]
+    assert history_of(store, "three", limit) == []
+
+
+@pytest.mark.parametrize("limit", [1, 2, 100])
+def test_history_is_of_a_period_whose_ends_belong_to_it(store, a_record, limit):
+    records = [a_record(received_at=at(number)) for number in range(5)]
+    for record in records:
+        store.create(record)
+    keys = [record.key for record in reversed(records)]
+    found = {
+        name: [record.key for record in history_of(store, "default", limit, **between)]
+        for name, between in {
+            "since": {"since": at(3)},
+            "until": {"until": at(1)},
+            "both": {"since": at(1), "until": at(3)},
+            "none": {"since": at(6), "until": at(9)},
+            "reversed": {"since": at(3), "until": at(1)},
+        }.items()
+    }
+    assert found == {"since": keys[:2], "until": keys[3:], "both": keys[1:4], "none": [], "reversed": []}
+
+
+def test_history_has_whole_records_with_their_receipts(store, a_record):
+    record = a_record(metadata={"caller": {"order": 17}})
+    store.create(record)
+    note_receipt(store, echo_of(record), receipt(ReceiptKind.SENT, 1))
+    assert history_of(store, "default") == [store.get(record.key)]
+
+
+def test_history_during_writes_gives_each_record_that_stays_once(store, a_record):
+    """New ones come before the page that is read; one that changes its state keeps its place."""
+    records = [a_record(received_at=at(-number)) for number in range(6)]
+    for record in records:
+        store.create(record)
+    first = store.history("default", None, None, None, 3)
+    store.create(a_record(received_at=at(1)))
+    store.change(records[4].key, writing(state=State.DEAD))
+    second = store.history("default", None, None, first.ends_at, 3)
+    assert [record.key for record in (*first.records, *second.records)] == [record.key for record in records]
+
+
+def test_record_that_another_tenant_gets_is_in_its_history_alone(store, a_record):
+    stranger = a_stranger(a_record)
+    store.create(stranger)
+    assert [record.key for record in history_of(store, "")] == [stranger.key]
+    store.change(stranger.key, writing(tenant="bakery"))
+    assert (history_of(store, ""), [record.key for record in history_of(store, "bakery")]) == ([], [stranger.key])
+
+
+def test_unreadable_record_of_a_history_is_counted_and_hides_no_other(store, a_record):
+    records = [a_record(received_at=at(-number)) for number in range(3)]
+    for record in (records[0], of_unknown_state(records[1]), records[2]):
+        store.create(record)
+    page = store.history("default", None, None, None, 10)
+    assert ([record.key for record in page.records], page.unread) == ([records[0].key, records[2].key], 1)
 
 
 # ---- listings
@@ -1689,6 +1896,7 @@ def test_unreachable_store_is_unavailable_in_time_and_recovers(backend, store, a
         lambda: store.change_marks(ID, setting(down=Outage(NOW))),
         lambda: store.change_marks(ID, setting(down=Outage(NOW)), Marks()),
         lambda: store.note_receipt_block(ID, NOTED),
+        lambda: store.keep_counters(counters(a=1)),
         store.ping,
     ]
     with backend.unreachable():
@@ -1699,6 +1907,7 @@ def test_unreachable_store_is_unavailable_in_time_and_recovers(backend, store, a
     assert took < 3, "about 2 s, and a slow machine's slack"
     assert store.get(record.key) == record
     assert store.marks(ID) == Marks()
+    assert list(store.recent_counters(NOW)) == []
     assert store.create(other) == Created()
     store.ping()
 

@@ -29,34 +29,44 @@ CALLS: Mapping[str, frozenset[str]] = {
     "get_queue": frozenset({SEE_QUEUES}),
 }
 """Every call that the code makes, a write with its precondition. None begins a transaction (datastore.databases.get).
-Only an operator's command deletes, and only entries of the registry.
+Only the removal of a tenant or a number deletes, by an operator, and only entries of the registry.
 """
 
 STORE: Mapping[str, frozenset[str]] = {
     "webhook": frozenset({GET, CREATE, UPDATE}),
+    "api": frozenset({GET, LIST, CREATE, UPDATE, DELETE}),
     "internal": frozenset({GET, LIST, CREATE, UPDATE}),
 }
 """What each service's account may do in the database."""
 
 ACCESS_VERSION, LIST_VERSIONS = "secretmanager.versions.access", "secretmanager.versions.list"
+ADD_VERSION, CREATE_SECRET = "secretmanager.versions.add", "secretmanager.secrets.create"
 
 SECRET_CALLS: Mapping[str, frozenset[str]] = {
     "access_secret_version": frozenset({ACCESS_VERSION}),
     "list_secret_versions": frozenset({LIST_VERSIONS}),
 }
-"""Every call of Secret Manager that a service may make: https://cloud.google.com/secret-manager/docs/access-control
-(2026-11). Adding and removing secrets is an operator's.
+"""The calls of Secret Manager by which a service reads a secret:
+https://cloud.google.com/secret-manager/docs/access-control (2026-11).
 """
 
+ADDING_SECRET_CALLS: Mapping[str, str] = {
+    "add_secret_version": ADD_VERSION,
+    "create_secret": CREATE_SECRET,
+}
+"""Those by which the API service, or an operator's command, adds one."""
+
 OPERATORS_SECRET_CALLS: Mapping[str, str] = {
-    "add_secret_version": "secretmanager.versions.add",
-    "create_secret": "secretmanager.secrets.create",
+    **ADDING_SECRET_CALLS,
     "delete_secret": "secretmanager.secrets.delete",
 }
 """Those of an operator's command. The first is in roles/secretmanager.secretVersionManager, the others are not."""
 
 TENANT_SECRETS: Mapping[str, tuple[str, ...]] = {"internal": (CREDENTIAL_PREFIX, HANDLER_PREFIX)}
 """With which beginnings of their names a service may read secrets of tenants."""
+
+TENANT_SECRETS_ADDED: Mapping[str, tuple[str, ...]] = {"api": (CREDENTIAL_PREFIX,)}
+"""The same for those that it may add values to."""
 
 METHODS = frozenset(name.partition(":")[0] for name in CALLS)
 

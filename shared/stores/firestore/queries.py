@@ -1,16 +1,20 @@
 """The queries of the Firestore store, each served by an index of the schema; as google.firestore.v1.StructuredQuery."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from shared.domain.listings import BY_STATE, Listing
+from shared.domain.record import Kind, State
 from shared.stores.codec import FIELDS, TROUBLES
 from shared.stores.firestore.records import value_of
-from shared.stores.firestore.schema import MARKS, RECEIPTS, RECORDS
+from shared.stores.firestore.schema import COUNTERS, MARKS, RECEIPTS, RECORDS
 
 MOST_IN = 30
 """Values of one IN. https://cloud.google.com/firestore/docs/query-data/queries, 2026-09."""
+
+_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+"""A bound of this type leaves out what is no time."""
 
 _FROM = [{"collection_id": RECORDS.name}]
 _LEAN = {
@@ -47,13 +51,29 @@ def listed_page(listing: Listing, tenant: str | None, limit: int, last: tuple[st
     query = {
         "from_": _FROM,
         "select": _LEAN,
-        "where": {"composite_filter": {"op": "AND", "filters": [_where(*pair) for pair in equal_to.items()]}},
+        "where": _where_all(**equal_to),
         "order_by": [*([_ascending("tenant")] if tenant is None else []), _ascending("__name__")],
         "limit": limit,
     }
     if last is None:
         return query
     return _behind(query, [*([value_of(last[0])] if tenant is None else []), {"reference_value": last[1]}])
+
+
+def history_page(
+    tenant: str, since: datetime | None, until: datetime | None, limit: int, last: tuple[datetime, Any] | None
+) -> dict[str, Any]:
+    """The next records of a tenant, the newest first. `last`: time and reference of the last document before."""
+    filters = [_where("tenant", tenant), _where("received_at", since or _EARLIEST, "GREATER_THAN_OR_EQUAL")]
+    if until is not None:
+        filters.append(_where("received_at", until, "LESS_THAN_OR_EQUAL"))
+    query = {
+        "from_": _FROM,
+        "where": {"composite_filter": {"op": "AND", "filters": filters}},
+        "order_by": [_descending("received_at"), _descending("__name__")],
+        "limit": limit,
+    }
+    return query if last is None else _behind(query, [value_of(last[0]), last[1]])
 
 
 def refused_unechoed_page(limit: int, last: str | None) -> dict[str, Any]:
@@ -118,19 +138,45 @@ def _ids_between(field: str, op: str, first: Any, beyond: Any, limit: int) -> di
     return {
         "from_": _FROM,
         "select": {"fields": [{"field_path": field}]},
-        "where": {"composite_filter": {"op": "AND", "filters": bounds}},
+        "where": _all(*bounds),
         "order_by": [_ascending(field)],
         "limit": limit,
     }
 
 
-def oldest_of(field: str) -> dict[str, Any]:
-    """The record with the earliest pending_since or dead_since. Records have each field only in that state."""
+def in_state_of_kind(state: State, kind: Kind, tenant: str | None) -> dict[str, Any]:
+    """The records in a state, only events or only messages, of one tenant or of all."""
     return {
+        "from_": _FROM,
+        "where": _where_all(state=state.value, kind=kind.value, **({} if tenant is None else {"tenant": tenant})),
+        "order_by": [] if tenant else [_ascending("tenant")],
+    }
+
+
+def waiting_for(after: datetime, tenant: str | None) -> dict[str, Any]:
+    """The pending records that their callers want sent after this time, of one tenant or of all."""
+    later = _where("pending_since", after, "GREATER_THAN")
+    return {"from_": _FROM, "where": later if tenant is None else _all(_where("tenant", tenant), later)}
+
+
+def oldest_of(field: str, tenant: str | None = None) -> dict[str, Any]:
+    """The record with the earliest pending_since or dead_since. Records have each field only in that state."""
+    query = {
         "from_": _FROM,
         "select": {"fields": [{"field_path": field}]},
         "order_by": [_ascending(field)],
         "limit": 1,
+    }
+    return query if tenant is None else query | {"where": _where("tenant", tenant)}
+
+
+def recent_counters(since: datetime, limit: int) -> dict[str, Any]:
+    """The counters of processes that wrote them since then."""
+    return {
+        "from_": [{"collection_id": COUNTERS.name}],
+        "where": _where("flushed_at", since, "GREATER_THAN_OR_EQUAL"),
+        "order_by": [_ascending("flushed_at")],
+        "limit": limit,
     }
 
 
@@ -142,5 +188,17 @@ def _where(field: str, value: Any, op: str = "EQUAL") -> dict[str, Any]:
     return {"field_filter": {"field": {"field_path": field}, "op": op, "value": value_of(value)}}
 
 
+def _where_all(**values: str) -> dict[str, Any]:
+    return _all(*(_where(*pair) for pair in values.items()))
+
+
+def _all(*filters: Any) -> dict[str, Any]:
+    return {"composite_filter": {"op": "AND", "filters": [*filters]}}
+
+
 def _ascending(field: str) -> dict[str, Any]:
     return {"field": {"field_path": field}, "direction": "ASCENDING"}
+
+
+def _descending(field: str) -> dict[str, Any]:
+    return {"field": {"field_path": field}, "direction": "DESCENDING"}

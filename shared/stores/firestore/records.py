@@ -61,8 +61,8 @@ def fields_of(record: Delivery) -> dict[str, Any]:
     for name in TEXTS:
         plain[name] = to_json(plain[name])
     plain["id_hash"] = id_hash_of(record)
-    plain["pending_since"] = plain["received_at"] if record.state is State.PENDING else None
-    plain["dead_since"] = plain["received_at"] if record.state is State.DEAD else None
+    plain["pending_since"] = record.waits_since if record.state is State.PENDING else None
+    plain["dead_since"] = record.waits_since if record.state is State.DEAD else None
     plain["mark"] = mark_of(record)
     return {name: value_of(value) for name, value in plain.items() if value is not None}
 

@@ -57,9 +57,9 @@ def creating(record: Delivery, root: str) -> JsonWrite:
     if record.provider_id:
         fields["id_hash"] = {"stringValue": id_hash_of(record)}
     if record.state is State.PENDING:
-        fields["pending_since"] = fields["received_at"]
+        fields["pending_since"] = _moment(record.waits_since)
     elif record.state is State.DEAD:
-        fields["dead_since"] = fields["received_at"]
+        fields["dead_since"] = _moment(record.waits_since)
     if mark := mark_of(record):
         fields["mark"] = {"stringValue": mark}
     name = record_name(record.key)

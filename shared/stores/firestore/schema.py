@@ -19,7 +19,7 @@ class Collection:
     indexed: tuple[str, ...] = ()
     """Fields with an ascending single-field index."""
     composite: tuple[tuple[str, ...], ...] = ()
-    """Ascending indexes over several fields."""
+    """Indexes over several fields, ascending, or descending where a field's name begins with -."""
     ttl: str | None = None
     """The field of the TTL policy: Firestore deletes a document up to a day after this time."""
 
@@ -27,7 +27,13 @@ class Collection:
 RECORDS = Collection(
     "records",
     indexed=("sweep_at", "correlation_id", "id_hash", "pending_since", "dead_since"),
-    composite=(("state", "tenant"), ("mark", "tenant")),
+    composite=(
+        ("state", "tenant"),
+        ("mark", "tenant"),
+        ("tenant", "-received_at"),
+        ("state", "kind", "tenant"),
+        ("tenant", "pending_since"),
+    ),
     ttl="expire_at",
 )
 """One document per record; its id is the key. Few have a `mark`."""
@@ -38,9 +44,12 @@ RECEIPTS = Collection("receipts", indexed=("mark",), ttl="expire_at")
 MARKS = Collection("marks", indexed=("troubled",))
 """The marks: one document per sender or backend, by its id. Those of a troubled sender have `troubled`."""
 
+COUNTERS = Collection("counters", indexed=("flushed_at",), ttl="expire_at")
+"""What processes have counted: one document per process."""
+
 ENTRIES: Mapping[EntryKind, Collection] = {
     kind: Collection(f"registry_{kind}", indexed=("tenant",)) for kind in EntryKind
 }
 """The registry: one document per entry, by its id. Not just `tenants`: an early version kept marks by that name."""
 
-COLLECTIONS = (RECORDS, RECEIPTS, MARKS, *ENTRIES.values())
+COLLECTIONS = (RECORDS, RECEIPTS, MARKS, COUNTERS, *ENTRIES.values())

@@ -10,20 +10,33 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
 
+from shared.domain.counters import ProcessCounters
 from shared.domain.delivery.answers import Step
 from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.identity import provider_id_hash
 from shared.domain.listings import Listing
 from shared.domain.marks import Marks
-from shared.domain.record import OPEN_STATES, Delivery, State
+from shared.domain.record import COUNTED_STATES, OPEN_STATES, Delivery, Kind, State
 from shared.net.patience import Patience
 from shared.pipeline.intake import Created, Exists
-from shared.pipeline.ports import Backlog, Cursor, Decide, DecideMarks, Page
+from shared.pipeline.ports import Backlog, Cursor, Decide, DecideMarks, Load, Page
+from shared.stores.codec import as_moment, moment
+from shared.stores.counters_codec import MOST_PROCESSES
 from shared.stores.firestore.connection import FirestoreRpc, pause
+from shared.stores.firestore.counters import counters_in, keeping_counters
 from shared.stores.firestore.errors import LostRace
 from shared.stores.firestore.listings import correlation_ids_with_prefix, documents_of_page, keys_with_prefix
 from shared.stores.firestore.marks import changing_marks, marks_of
-from shared.stores.firestore.queries import equal, oldest_of, overdue_page, troubled_page
+from shared.stores.firestore.queries import (
+    equal,
+    history_page,
+    in_state_of_kind,
+    oldest_of,
+    overdue_page,
+    recent_counters,
+    troubled_page,
+    waiting_for,
+)
 from shared.stores.firestore.receipts import marks_name
 from shared.stores.firestore.records import (
     Document,
@@ -113,15 +126,36 @@ class FirestoreStore(FirestoreRegistry):
 
     def backlog(self) -> Backlog:
         patience = self._rpc.patience()
-        states = [*sorted(OPEN_STATES), State.DEAD]
-        counts = {state: self._rpc.count(equal("state", state, then="tenant"), patience) for state in states}
+        counts = {state: self._rpc.count(equal("state", state, then="tenant"), patience) for state in COUNTED_STATES}
         # Excludes records that only a receipt without an echo marks: each would need a look-up by its provider id.
         receipts_failed = self._rpc.count(equal("mark", Listing.REFUSED, then="tenant"), patience)
         pending, dead = (self._oldest(field, patience) for field in ("pending_since", "dead_since"))
         return Backlog(counts, pending, receipts_failed, dead)
 
-    def _oldest(self, field: str, patience: Patience) -> datetime | None:
-        found = self._rpc.query(oldest_of(field), patience)
+    def load(self, tenant: str | None, now: datetime) -> Load:
+        """One count for each state that events and messages may have."""
+        patience = self._rpc.patience()
+
+        def counted(kind: Kind, states: Iterable[State]) -> Mapping[State, int]:
+            return {state: self._rpc.count(in_state_of_kind(state, kind, tenant), patience) for state in states}
+
+        return Load(
+            events=counted(Kind.INBOUND, [state for state in COUNTED_STATES if state is not State.IN_DOUBT]),
+            messages=counted(Kind.OUTBOUND, COUNTED_STATES),
+            scheduled=self._rpc.count(waiting_for(now, tenant), patience),
+            oldest_pending=self._oldest("pending_since", patience, tenant),
+        )
+
+    def keep_counters(self, counters: ProcessCounters) -> None:
+        """A blind write, which may be made twice."""
+        self._rpc.commit([keeping_counters(counters)], self._rpc.patience())
+
+    def recent_counters(self, since: datetime) -> Sequence[ProcessCounters]:
+        found = self._rpc.query(recent_counters(since, MOST_PROCESSES), self._rpc.patience())
+        return [*counters_in(map(document_of, found))]
+
+    def _oldest(self, field: str, patience: Patience, tenant: str | None = None) -> datetime | None:
+        found = self._rpc.query(oldest_of(field, tenant), patience)
         return time_of(found[0].fields[field].timestamp_value) if found else None
 
     def listed(self, listing: Listing, tenant: str | None, after: Cursor | None, limit: int) -> Page:
@@ -131,6 +165,19 @@ class FirestoreStore(FirestoreRegistry):
         for document in map(document_of, documents):
             with suppress(UnknownState):
                 read.append((lean_record_of(document), document))
+        return Page(self._with_receipts(read, patience), len(documents) - len(read), ends_at)
+
+    def history(
+        self, tenant: str, since: datetime | None, until: datetime | None, after: Cursor | None, limit: int
+    ) -> Page:
+        patience = self._rpc.patience()
+        last = (as_moment(after[0]), self._rpc.reference(record_name(after[1]))) if after else None
+        documents = self._rpc.query(history_page(tenant, since, until, limit, last), patience)
+        read: list[tuple[Delivery, Document]] = []
+        for document in map(document_of, documents):
+            with suppress(UnknownState):
+                read.append((record_of(document), document))
+        ends_at = _age_and_key(documents[-1]) if len(documents) == limit else None
         return Page(self._with_receipts(read, patience), len(documents) - len(read), ends_at)
 
     def purge(self, now: datetime, limit: int) -> int:  # noqa: ARG002 — the port's
@@ -283,3 +330,7 @@ def _unechoed_of(record: Delivery, unechoed: Mapping[str, Any]) -> Iterable[Any]
 
 def _key_and_state(document: Any) -> tuple[str, str]:
     return document.name.rpartition("/")[2], document.fields["state"].string_value
+
+
+def _age_and_key(document: Any) -> Cursor:
+    return moment(time_of(document.fields["received_at"].timestamp_value)), document.name.rpartition("/")[2]

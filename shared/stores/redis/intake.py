@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
+from shared.domain.counters import ProcessCounters
 from shared.domain.deadline import Deadline
 from shared.domain.errors import UnknownState
 from shared.domain.events import ReceiptBlock, ReceiptReceived
@@ -15,9 +16,10 @@ from shared.pipeline.registry import EntryName
 from shared.stores.entries import StoredEntry
 from shared.stores.records import each_storable, id_hash_of, new_version, one_after_another
 from shared.stores.redis.connection import RedisClient
+from shared.stores.redis.counters import kept
 from shared.stores.redis.records import Value, as_stored, creation, noted, noted_block, noted_unechoed
 from shared.stores.redis.registry import find_entries
-from shared.stores.redis.scripts import COMMIT, NOTE, NOTE_BLOCK, NOTE_UNECHOED
+from shared.stores.redis.scripts import COMMIT, KEEP_COUNTERS, NOTE, NOTE_BLOCK, NOTE_UNECHOED
 
 R = TypeVar("R")
 
@@ -86,6 +88,9 @@ class RedisIntake:
 
     def note_receipt_block(self, id: str, noted: ReceiptBlock) -> None:
         self._client.run(NOTE_BLOCK, *noted_block(id, noted))
+
+    def keep_counters(self, counters: ProcessCounters) -> None:
+        self._client.run(KEEP_COUNTERS, *kept(counters))
 
     def stored_entries(self, names: Sequence[EntryName]) -> Sequence[StoredEntry | None]:
         """All of one moment."""

@@ -8,11 +8,9 @@ from typing import Any
 from shared.domain.events import ReceiptBlock, ReceiptReceived
 from shared.domain.identity import Echo, provider_id_hash
 from shared.domain.listings import mark_of
-from shared.domain.record import OPEN_STATES, Delivery, ReceiptKind, Receipts, State
+from shared.domain.record import COUNTED_STATES, OPEN_STATES, Delivery, ReceiptKind, Receipts
 from shared.stores.codec import FIELDS, decode, encode, encode_mark, from_json, to_json
 from shared.stores.records import new_version, receipts_of, with_receipts
-
-COUNTED = (*sorted(OPEN_STATES), State.DEAD)
 
 LEAST_LIFE = timedelta(seconds=60)
 """A record that expires now still exists for its writer, however far our clock and Redis's are apart."""
@@ -88,7 +86,9 @@ def row_of(record: Delivery, now: datetime, over: Mapping[str, Any] | None = Non
         plain["state"],
         _id_hash(record),
         record.correlation_id,
-        microseconds(record.received_at) if record.state in COUNTED else "",
+        record.tenant,
+        microseconds(record.received_at),
+        microseconds(record.waits_since) if record.state in COUNTED_STATES else "",
         microseconds(record.sweep_at) if record.sweep_at and record.state in OPEN_STATES else "",
         # The time left, not the moment, so that a difference between our clock and Redis's shortens no retention.
         _milliseconds(record.expire_at - now) if record.expire_at else "",

@@ -2,12 +2,15 @@
 
     pombo:record:<key>            hash  version, body, what the indexes need, and a field for each receipt with an echo
     pombo:unechoed:<id hash>      hash  the receipts without one, by kind
-    pombo:state:<state>           zset  keys of open and dead records, by received_at
+    pombo:state:<state>           zset  keys of open and dead records, by the time since which they wait
     pombo:sweep                   zset  keys of open records, by sweep_at
+    pombo:tenant:<tenant>         zset  keys of its records, by received_at; 40 days or longer from its last write
     pombo:correlation:<id>        zset  keys of the records of one event, by the moment they expire (or never)
     pombo:id:<id hash>            zset  the same, by the hash of the provider's id
     pombo:listed:<mark>           zset  keys of the records with this mark, by the moment they expire (or never)
     pombo:marks:<id>              hash  version, and the marks of one sender or backend, a field for each
+    pombo:counters:<process>      hash  flushed_at, and what the process has counted
+    pombo:counters                zset  processes, by flushed_at
     pombo:troubled                zset  ids of troubled marks, all with score 0, so that they are in order
 
 Redis runs one script at a time, so a script needs no lock and has no race. Redis does not roll back, so a script makes
@@ -103,15 +106,41 @@ end
 COMMIT = (
     _INDEXED
     + """
+-- Expired records stay in the set of their tenant until a write or a page meets them. Each new record looks at two
+-- members by chance, so the set holds at most about as many expired ones as others.
+local function join(tenant, old_tenant, received_at, key)
+  if old_tenant == tenant then
+    return
+  end
+  if old_tenant then
+    redis.call('ZREM', 'pombo:tenant:' .. old_tenant, key)
+  end
+  local set = 'pombo:tenant:' .. tenant
+  redis.call('ZADD', set, received_at, key)
+  for _, other in ipairs(redis.call('ZRANDMEMBER', set, 2)) do
+    if redis.call('EXISTS', name(other)) == 0 then
+      redis.call('ZREM', set, other)
+    end
+  end
+end
+
+local function keep(set, life)
+  local least = math.max(tonumber(life) or 0, 40 * 86400000)
+  if redis.call('PTTL', set) < least then
+    redis.call('PEXPIRE', set, least)
+  end
+end
+
 local function write(version, at)
-  local key, body, state, id_hash, correlation_id, received_at, sweep_at, life, mark = unpack(ARGV, at, at + 8)
-  local old = redis.call('HMGET', name(key), 'state', 'id_hash', 'correlation_id', 'mark')
+  local key, body, state, id_hash, correlation_id, tenant, received_at, waits_since, sweep_at, life, mark =
+      unpack(ARGV, at, at + 10)
+  local old = redis.call('HMGET', name(key), 'state', 'id_hash', 'correlation_id', 'mark', 'tenant')
   -- The provider's id may be new, and a failed receipt without an echo may have waited for it.
   if mark == '' and id_hash ~= '' and redis.call('HEXISTS', 'pombo:unechoed:' .. id_hash, 'failed') == 1 then
     mark = 'refused'
   end
   redis.call('HSET', name(key), 'version', version, 'body', body, 'mark', mark,
-             'state', state, 'id_hash', id_hash, 'correlation_id', correlation_id)
+             'state', state, 'id_hash', id_hash, 'correlation_id', correlation_id, 'tenant', tenant)
   local expires = 'inf'
   if life ~= '' then
     expires = now + life
@@ -122,9 +151,11 @@ local function write(version, at)
   if old[1] and old[1] ~= state then
     redis.call('ZREM', 'pombo:state:' .. old[1], key)
   end
-  if received_at ~= '' then
-    redis.call('ZADD', 'pombo:state:' .. state, received_at, key)
+  if waits_since ~= '' then
+    redis.call('ZADD', 'pombo:state:' .. state, waits_since, key)
   end
+  join(tenant, old[5], received_at, key)
+  keep('pombo:tenant:' .. tenant, life)
   if sweep_at ~= '' then
     redis.call('ZADD', 'pombo:sweep', sweep_at, key)
   elseif old[1] then
@@ -142,7 +173,7 @@ if stored ~= version then
   if stored ~= expected then
     return {0, find(key)}
   end
-  for at = 5, #ARGV, 9 do
+  for at = 5, #ARGV, 11 do
     if (at == 5 and writes == '1') or redis.call('EXISTS', name(ARGV[at])) == 0 then
       write(version, at)
     end
@@ -152,7 +183,7 @@ return {1, writes == '1' and redis.call('EXISTS', 'pombo:unechoed:' .. ARGV[8]) 
 """
 )
 """ARGV: key, the version it must have ('': it must not exist), the new version, whether the first record is its change;
-then records to create, 9 values each. {1, whether its id has receipts without an echo} or {0, what is stored}.
+then records to create, 11 values each. {1, whether its id has receipts without an echo} or {0, what is stored}.
 """
 
 FIND = _SHARED + "return find(ARGV[1])"
@@ -254,8 +285,8 @@ end
 return {pending, dead, counts, redis.call('ZCOUNT', 'pombo:listed:refused', '(' .. now, '+inf')}
 """
 )
-"""ARGV: the states to count. {received_at of the oldest pending record, of the oldest dead one, counts, how many a
-failed receipt marked}.
+"""ARGV: the states to count. {since when the oldest pending record waits, the same of the oldest dead one, counts, how
+many a failed receipt marked}.
 """
 
 _IS_TROUBLED = f"""
@@ -329,24 +360,30 @@ return found
 )
 """ARGV: the last id of the page before ('' none), how many."""
 
+_BEHIND = """
+-- How many members there are up to this one, sorted by score, then by key; without a score none.
+local function behind(set, score, key)
+  local first, beyond = 0, score and redis.call('ZCARD', set) or 0
+  while first < beyond do
+    local middle = math.floor((first + beyond) / 2)
+    local at = redis.call('ZRANGE', set, middle, middle, 'WITHSCORES')
+    local its = tonumber(at[2])
+    if its < score or (its == score and at[1] <= key) then
+      first = middle + 1
+    else
+      beyond = middle
+    end
+  end
+  return first
+end
+"""
+
 LISTED = (
     _SHARED
+    + _BEHIND
     + """
 local set, score, key, limit = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
-
--- How many members there are up to the end of the page before, sorted by score, then by key.
-local first, beyond = 0, score and redis.call('ZCARD', set) or 0
-while first < beyond do
-  local middle = math.floor((first + beyond) / 2)
-  local at = redis.call('ZRANGE', set, middle, middle, 'WITHSCORES')
-  local its = tonumber(at[2])
-  if its < score or (its == score and at[1] <= key) then
-    first = middle + 1
-  else
-    beyond = middle
-  end
-end
-
+local first = behind(set, score, key)
 local page = redis.call('ZRANGE', set, first, first + limit - 1, 'WITHSCORES')
 local records = {}
 for i = 1, #page, 2 do
@@ -362,3 +399,103 @@ return {records, #page == 2 * limit and {page[#page], page[#page - 1]} or {}}
 """
 )
 """ARGV: the sorted set, score and key of the end of the page before ('' none), how many. {records, this page's end}."""
+
+HISTORY = (
+    _SHARED
+    + """
+local set, since, until_, score, key, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
+
+-- How many members there are down to the end of the page before, sorted by score, then by key, the greatest first.
+local first, beyond = redis.call('ZCOUNT', set, until_, '+inf'), score and redis.call('ZCARD', set) or 0
+while score and first < beyond do
+  local middle = math.floor((first + beyond) / 2)
+  local at = redis.call('ZREVRANGE', set, middle, middle, 'WITHSCORES')
+  local its = tonumber(at[2])
+  if its > score or (its == score and at[1] >= key) then
+    first = middle + 1
+  else
+    beyond = middle
+  end
+end
+
+local page = redis.call('ZREVRANGE', set, first, first + limit - 1, 'WITHSCORES')
+local records, last = {}, {}
+for i = 1, #page, 2 do
+  if tonumber(page[i + 1]) < tonumber(since) then
+    return {records, {}}
+  end
+  local record = find(page[i])
+  if record then
+    records[#records + 1] = record
+  else
+    redis.call('ZREM', set, page[i])
+  end
+  last = {page[i + 1], page[i]}
+end
+return {records, #page == 2 * limit and last or {}}
+"""
+)
+"""ARGV: the sorted set, the first and the last score (excluded), score and key of the end of the page before ('' none),
+how many. {records, this page's end}.
+"""
+
+LOAD = (
+    _SHARED
+    + _BEHIND
+    + """
+local set, tenant, now = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local score, key, limit = tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
+
+-- The codec writes these three in a row. To decode a large body would occupy the server for a millisecond.
+local function kind_and_tenant(key)
+  local body = redis.call('HGET', name(key), 'body') or ''
+  local kind, owner = string.match(body, '"kind":"(%l+)","provider":"[^"]*","tenant":"([^"]*)"')
+  if kind then
+    return kind, owner
+  end
+  local is_whole, plain = pcall(cjson.decode, body)
+  if is_whole and type(plain) == 'table' then
+    return plain.kind, plain.tenant
+  end
+end
+
+local first = behind(set, score, key)
+local page = redis.call('ZRANGE', set, first, first + limit - 1, 'WITHSCORES')
+local events, messages, later, oldest = 0, 0, 0, false
+for i = 1, #page, 2 do
+  local kind, owner = kind_and_tenant(page[i])
+  if kind and (tenant == '' or owner == tenant) then
+    events = events + (kind == 'inbound' and 1 or 0)
+    messages = messages + (kind == 'outbound' and 1 or 0)
+    later = later + (tonumber(page[i + 1]) > now and 1 or 0)
+    oldest = oldest or page[i + 1]
+  end
+end
+return {events, messages, later, oldest, #page == 2 * limit and {page[#page], page[#page - 1]} or {}}
+"""
+)
+"""ARGV: the sorted set of a state, the tenant ('' all), the time; score and key of the last page's end ('' none);
+how many. {events, messages, how many wait for a later time, since when the oldest waits, this page's end}.
+"""
+
+KEEP_COUNTERS = """
+local process, flushed_at, counts, life, before = unpack(ARGV)
+redis.call('HSET', 'pombo:counters:' .. process, 'flushed_at', flushed_at, 'counts', counts)
+redis.call('PEXPIRE', 'pombo:counters:' .. process, life)
+redis.call('ZADD', 'pombo:counters', flushed_at, process)
+redis.call('ZREMRANGEBYSCORE', 'pombo:counters', '-inf', '(' .. before)
+"""
+"""ARGV: the process, the time, its counts, milliseconds that they are kept, the time before which others are gone."""
+
+RECENT_COUNTERS = """
+local since, most = ARGV[1], tonumber(ARGV[2])
+local found = {}
+for _, process in ipairs(redis.call('ZREVRANGEBYSCORE', 'pombo:counters', '+inf', since, 'LIMIT', 0, most)) do
+  local counts = redis.call('HGET', 'pombo:counters:' .. process, 'counts')
+  if counts then
+    found[#found + 1] = {process, redis.call('HGET', 'pombo:counters:' .. process, 'flushed_at'), counts}
+  end
+end
+return found
+"""
+"""ARGV: since when, how many. {process, time, counts} of each, the newest first."""

@@ -5,21 +5,24 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
+from shared.domain.counters import ProcessCounters
 from shared.domain.delivery.answers import Step
 from shared.domain.errors import StoreUnavailable
 from shared.domain.identity import provider_id_hash
 from shared.domain.listings import Listing
 from shared.domain.marks import Marks
-from shared.domain.record import Delivery
+from shared.domain.record import COUNTED_STATES, Delivery, State
 from shared.pipeline.intake import Created, Exists
-from shared.pipeline.ports import Backlog, Cursor, Decide, DecideMarks, Page
+from shared.pipeline.ports import Backlog, Cursor, Decide, DecideMarks, Load, Page
+from shared.stores.counters_codec import MOST_PROCESSES
 from shared.stores.records import in_order, new_version
+from shared.stores.redis.counters import as_counters
 from shared.stores.redis.intake import RedisIntake, created
-from shared.stores.redis.listings import as_page, asking_for, ids_in
+from shared.stores.redis.listings import as_history, as_page, as_state_load, asking_for, asking_for_history, ids_in
 from shared.stores.redis.marks import as_marks, changed
 from shared.stores.redis.records import (
-    COUNTED,
     StoredRecord,
     as_stored,
     as_time,
@@ -35,8 +38,11 @@ from shared.stores.redis.scripts import (
     COMMIT,
     FIND,
     FIND_ALL,
+    HISTORY,
     LISTED,
+    LOAD,
     OVERDUE,
+    RECENT_COUNTERS,
     TROUBLED,
 )
 from shared.stores.redis.steps import commit, handed_on, seen_before
@@ -49,6 +55,9 @@ SEARCH_SECONDS = 10.0
 
 SEARCH_NAMES = 1000
 """Names checked in one round trip, which occupies the server for less than a millisecond."""
+
+LOAD_PAGE = 2000
+"""Records counted in one round trip, which occupies the server for some milliseconds."""
 
 _LONGEST_PAUSE = 0.05
 
@@ -82,12 +91,42 @@ class RedisStore(RedisIntake, RedisRegistry):
         return keys
 
     def backlog(self) -> Backlog:
-        pending, dead, counts, refused = self._client.run(BACKLOG, *COUNTED)
+        pending, dead, counts, refused = self._client.run(BACKLOG, *COUNTED_STATES)
         oldest_pending, oldest_dead = (as_time(oldest) if oldest else None for oldest in (pending, dead))
-        return Backlog(dict(zip(COUNTED, counts, strict=True)), oldest_pending, refused, oldest_dead)
+        return Backlog(dict(zip(COUNTED_STATES, counts, strict=True)), oldest_pending, refused, oldest_dead)
+
+    def load(self, tenant: str | None, now: datetime) -> Load:
+        """Looks at every counted record, some thousands at a time: the server has no index of tenants."""
+        given = (tenant or "", microseconds(now))
+        states = {state: as_state_load(self._pages_of_load(state, *given)) for state in COUNTED_STATES}
+        pending = states[State.PENDING]
+        return Load(
+            events={state: found.events for state, found in states.items()},
+            messages={state: found.messages for state, found in states.items()},
+            scheduled=pending.later,
+            oldest_pending=pending.oldest,
+        )
+
+    def _pages_of_load(self, state: State, tenant: str, now: int) -> Iterator[Sequence[Any]]:
+        score, key = "", ""
+        while True:
+            *page, end = self._client.run(LOAD, f"pombo:state:{state}", tenant, now, score, key, LOAD_PAGE)
+            yield page
+            if not end:
+                return
+            score, key = end
+
+    def recent_counters(self, since: datetime) -> Sequence[ProcessCounters]:
+        return [*as_counters(self._client.run(RECENT_COUNTERS, microseconds(since), MOST_PROCESSES))]
 
     def listed(self, listing: Listing, tenant: str | None, after: Cursor | None, limit: int) -> Page:
         return as_page(self._client.run(LISTED, *asking_for(listing, after, limit)), tenant)
+
+    def history(
+        self, tenant: str, since: datetime | None, until: datetime | None, after: Cursor | None, limit: int
+    ) -> Page:
+        """From a sorted set of each tenant. Records of an earlier version are in it from their next write on."""
+        return as_history(self._client.run(HISTORY, *asking_for_history(tenant, since, until, after, limit)))
 
     def purge(self, now: datetime, limit: int) -> int:  # noqa: ARG002 — the port's
         """Nothing: Redis deletes what has expired."""

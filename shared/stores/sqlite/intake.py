@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from shared.domain.counters import ProcessCounters
 from shared.domain.deadline import Deadline
 from shared.domain.errors import UnknownState
 from shared.domain.events import ReceiptBlock, ReceiptReceived
@@ -16,6 +17,7 @@ from shared.pipeline.registry import EntryName
 from shared.stores.entries import StoredEntry
 from shared.stores.records import each_storable, one_after_another
 from shared.stores.sqlite.connection import SqliteFile
+from shared.stores.sqlite.counters import counters_row, keep_counters
 from shared.stores.sqlite.receipts import note, note_receipt_block, note_unechoed
 from shared.stores.sqlite.records import Row, find, insert, new_row
 from shared.stores.sqlite.registry import find_entries
@@ -65,6 +67,10 @@ class SqliteIntake:
 
     def note_receipt_block(self, id: str, noted: ReceiptBlock) -> None:
         self._file.write(lambda db: note_receipt_block(db, id, noted))
+
+    def keep_counters(self, counters: ProcessCounters) -> None:
+        row = counters_row(counters)
+        self._file.write(lambda db: keep_counters(db, row))
 
     def stored_entries(self, names: Sequence[EntryName]) -> Sequence[StoredEntry | None]:
         """All of one moment."""

@@ -2,14 +2,16 @@
 
 import sqlite3
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 
 from shared.domain.errors import UnknownState
 from shared.domain.listings import UNKNOWN_SENDER, Listing
 from shared.domain.record import Delivery, ReceiptKind, State
 from shared.pipeline.ports import Cursor, Page
-from shared.stores.codec import decode, from_json
+from shared.stores.codec import decode, from_json, moment
 from shared.stores.records import without_content
-from shared.stores.sqlite.records import joined
+from shared.stores.sqlite.records import find, joined
 
 _OF_STATE: Mapping[Listing, str] = {
     Listing.DEAD: f"state = '{State.DEAD}'",
@@ -46,6 +48,15 @@ SELECT count(*) FROM (
 _LEAN = "SELECT iif(json_valid(body), json_remove(body, '$.payload'), NULL) FROM records WHERE key = ?"
 
 
+_HISTORY = """
+SELECT received_at, key FROM records
+WHERE tenant = :tenant AND received_at BETWEEN :since AND :until AND (received_at, key) < (:after_age, :after_key)
+ORDER BY received_at DESC, key DESC LIMIT :limit
+"""
+_EARLIEST, _LATEST = "", "~"
+"""They sort before and after every time."""
+
+
 def count_refused(db: sqlite3.Connection) -> int:
     """How many records Listing.REFUSED holds."""
     count: int = db.execute(_COUNT_REFUSED).fetchone()[0]
@@ -66,6 +77,29 @@ def page(db: sqlite3.Connection, listing: Listing, tenant: str | None, after: Cu
         if found is not None and tenant in (None, found.tenant) and _is_of(listing, found):
             records.append(without_content(found))
     return Page(records, unread, tuple(map(str, ends[-1])) if len(ends) == limit else None)
+
+
+def history(
+    db: sqlite3.Connection,
+    tenant: str,
+    since: datetime | None,
+    until: datetime | None,
+    after: Cursor | None,
+    limit: int,
+) -> Page:
+    """A page of a tenant's records, as the port specifies it."""
+    after_age, after_key = after or (_LATEST, "")
+    given = {"tenant": tenant, "after_age": after_age, "after_key": after_key, "limit": limit}
+    # The index is entered where the page begins, and not where the period ends.
+    newest = min(moment(until) if until else _LATEST, after_age)
+    between = {"since": moment(since) if since else _EARLIEST, "until": newest}
+    ends = db.execute(_HISTORY, given | between).fetchall()
+    records: list[Delivery] = []
+    for _, key in ends:
+        with suppress(UnknownState):
+            found = find(db, key)
+            records += [found.record] if found else []
+    return Page(records, len(ends) - len(records), tuple(ends[-1]) if len(ends) == limit else None)
 
 
 def _find_lean(db: sqlite3.Connection, key: str) -> Delivery | None:

@@ -47,6 +47,14 @@ _ADDED: Mapping[str, str] = {
     ) WITHOUT ROWID
     """,
     "registry_by_tenant": "CREATE INDEX IF NOT EXISTS registry_by_tenant ON registry (kind, tenant, id)",
+    "records_by_age": "CREATE INDEX IF NOT EXISTS records_by_age ON records (tenant, received_at, key)",
+    "counters": """
+    CREATE TABLE IF NOT EXISTS counters (
+        process TEXT PRIMARY KEY,
+        flushed_at TEXT NOT NULL,
+        counts TEXT NOT NULL       -- JSON
+    ) WITHOUT ROWID
+    """,
     "marks_troubled": f"CREATE INDEX IF NOT EXISTS marks_troubled ON marks (id) WHERE {TROUBLED}",
 }
 """Adds what files of layout 3 may lack (layout 4), by name."""

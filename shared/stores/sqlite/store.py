@@ -4,17 +4,19 @@ import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
 
+from shared.domain.counters import ProcessCounters
 from shared.domain.delivery.answers import Step
 from shared.domain.identity import BEYOND_IDS, provider_id_hash
 from shared.domain.listings import Listing
 from shared.domain.marks import Marks
-from shared.domain.record import OPEN_STATES, Delivery, State
+from shared.domain.record import COUNTED_STATES, OPEN_STATES, Delivery, Kind, State
 from shared.pipeline.intake import Created, Exists
-from shared.pipeline.ports import Backlog, Cursor, Decide, DecideMarks, Page
+from shared.pipeline.ports import Backlog, Cursor, Decide, DecideMarks, Load, Page
 from shared.stores.codec import as_moment, moment
 from shared.stores.records import in_order
+from shared.stores.sqlite.counters import recent_counters
 from shared.stores.sqlite.intake import SqliteIntake, created
-from shared.stores.sqlite.listings import count_refused, page
+from shared.stores.sqlite.listings import count_refused, history, page
 from shared.stores.sqlite.marks import commit_marks, find_marks, troubled_ids
 from shared.stores.sqlite.records import find, new_row
 from shared.stores.sqlite.registry import SqliteRegistry
@@ -24,8 +26,12 @@ _OPEN = ", ".join(f"'{state}'" for state in sorted(OPEN_STATES))
 _OVERDUE = f"""
 SELECT key FROM records WHERE sweep_at <= ? AND state IN ({_OPEN}) ORDER BY sweep_at, key LIMIT ?
 """  # noqa: S608 — our own states
-_BACKLOG = f"""
-SELECT state, count(*), min(received_at) FROM records WHERE state IN ({_OPEN}, '{State.DEAD}') GROUP BY state
+_SINCE = "iif(json_valid(body), ifnull(json_extract(body, '$.send_at'), received_at), received_at)"
+_COUNTED = f"state IN ({_OPEN}, '{State.DEAD}')"
+_BACKLOG = f"SELECT state, count(*), min({_SINCE}) FROM records WHERE {_COUNTED} GROUP BY state"  # noqa: S608
+_LOAD = f"""
+SELECT json_extract(body, '$.kind') AS kind, state, count(*), min({_SINCE}), sum({_SINCE} > :now)
+FROM records WHERE {_COUNTED} AND json_valid(body) AND (:tenant IS NULL OR tenant = :tenant) GROUP BY kind, state
 """  # noqa: S608
 _IDS = """
 SELECT id FROM (SELECT key AS id FROM records WHERE key >= :first AND key < :beyond ORDER BY key LIMIT :limit)
@@ -79,8 +85,26 @@ class SqliteStore(SqliteIntake, SqliteRegistry):
         counts = dict.fromkeys([*OPEN_STATES, State.DEAD], 0) | {State(state): count for state, count, _ in rows}
         return Backlog(counts, oldest.get(State.PENDING), receipts_failed, oldest.get(State.DEAD))
 
+    def load(self, tenant: str | None, now: datetime) -> Load:
+        """Reads the body of each counted record, since the file has no column for the kind."""
+        given = {"tenant": tenant, "now": moment(now)}
+        rows = self._file.read(lambda db: db.execute(_LOAD, given).fetchall())
+        counts = {(kind, state): count for kind, state, count, *_ in rows}
+        events, messages = ({state: counts.get((kind, state), 0) for state in COUNTED_STATES} for kind in Kind)
+        pending = [rest for _, state, _, *rest in rows if state == State.PENDING]
+        oldest = min((since for since, _ in pending), default=None)
+        return Load(events, messages, sum(later for _, later in pending), oldest and as_moment(oldest))
+
+    def recent_counters(self, since: datetime) -> Sequence[ProcessCounters]:
+        return self._file.read(lambda db: [*recent_counters(db, since)])
+
     def listed(self, listing: Listing, tenant: str | None, after: Cursor | None, limit: int) -> Page:
         return self._file.read(lambda db: page(db, listing, tenant, after, limit))
+
+    def history(
+        self, tenant: str, since: datetime | None, until: datetime | None, after: Cursor | None, limit: int
+    ) -> Page:
+        return self._file.read(lambda db: history(db, tenant, since, until, after, limit))
 
     def purge(self, now: datetime, limit: int) -> int:
         def work(db: sqlite3.Connection) -> int:

@@ -4,9 +4,13 @@
 locals {
   collections = {
     records = {
-      indexed   = ["sweep_at", "correlation_id", "id_hash", "pending_since", "dead_since"]
-      composite = [["state", "tenant"], ["mark", "tenant"]]
-      ttl       = "expire_at"
+      indexed = ["sweep_at", "correlation_id", "id_hash", "pending_since", "dead_since"]
+      # -: descending
+      composite = [
+        ["state", "tenant"], ["mark", "tenant"], ["tenant", "-received_at"], ["state", "kind", "tenant"],
+        ["tenant", "pending_since"],
+      ]
+      ttl = "expire_at"
     }
     receipts = {
       indexed   = ["mark"]
@@ -17,6 +21,11 @@ locals {
       indexed   = ["troubled"]
       composite = []
       ttl       = null
+    }
+    counters = {
+      indexed   = ["flushed_at"]
+      composite = []
+      ttl       = "expire_at"
     }
     registry_tenants = {
       indexed   = ["tenant"]
@@ -51,9 +60,9 @@ locals {
     for name, it in local.collections : "${name}.${it.indexed[place]}" => { collection = name, field = it.indexed[place] }
     if length(it.indexed) > place
   }]
-  composite = [for place in range(2) : {
+  composite = [for place in range(5) : {
     for name, it in local.collections :
-    "${name}.${join(".", it.composite[place])}" => { collection = name, fields = it.composite[place] }
+    "${name}.${replace(join(".", it.composite[place]), "-", "")}" => { collection = name, fields = it.composite[place] }
     if length(it.composite) > place
   }]
 }
@@ -213,8 +222,8 @@ resource "google_firestore_index" "this" {
   dynamic "fields" {
     for_each = each.value.fields
     content {
-      field_path = fields.value
-      order      = "ASCENDING"
+      field_path = trimprefix(fields.value, "-")
+      order      = startswith(fields.value, "-") ? "DESCENDING" : "ASCENDING"
     }
   }
   depends_on = [google_firestore_field.indexed_fifth]
@@ -231,11 +240,65 @@ resource "google_firestore_index" "second" {
   dynamic "fields" {
     for_each = each.value.fields
     content {
-      field_path = fields.value
-      order      = "ASCENDING"
+      field_path = trimprefix(fields.value, "-")
+      order      = startswith(fields.value, "-") ? "DESCENDING" : "ASCENDING"
     }
   }
   depends_on = [google_firestore_index.this]
+}
+
+resource "google_firestore_index" "third" {
+  for_each = local.composite[2]
+
+  project     = var.project
+  database    = google_firestore_database.this.name
+  collection  = each.value.collection
+  query_scope = "COLLECTION"
+
+  dynamic "fields" {
+    for_each = each.value.fields
+    content {
+      field_path = trimprefix(fields.value, "-")
+      order      = startswith(fields.value, "-") ? "DESCENDING" : "ASCENDING"
+    }
+  }
+  depends_on = [google_firestore_index.second]
+}
+
+resource "google_firestore_index" "fourth" {
+  for_each = local.composite[3]
+
+  project     = var.project
+  database    = google_firestore_database.this.name
+  collection  = each.value.collection
+  query_scope = "COLLECTION"
+
+  dynamic "fields" {
+    for_each = each.value.fields
+    content {
+      field_path = trimprefix(fields.value, "-")
+      order      = startswith(fields.value, "-") ? "DESCENDING" : "ASCENDING"
+    }
+  }
+  depends_on = [google_firestore_index.third]
+}
+
+resource "google_firestore_index" "fifth" {
+  for_each = local.composite[4]
+
+  project     = var.project
+  database    = google_firestore_database.this.name
+  collection  = each.value.collection
+  query_scope = "COLLECTION"
+
+  dynamic "fields" {
+    for_each = each.value.fields
+    content {
+      field_path = trimprefix(fields.value, "-")
+      order      = startswith(fields.value, "-") ? "DESCENDING" : "ASCENDING"
+    }
+  }
+  depends_on = [google_firestore_index.fourth]
 }
 
 # In addition to the seven days of point-in-time recovery: a backup outlives the database.
