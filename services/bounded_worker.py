@@ -40,6 +40,11 @@ STATUS = {
 class BoundedWorker(ThreadWorker):
     """Threads that wait for a client only for a bounded time."""
 
+    @staticmethod
+    def refused(status: HTTPStatus) -> bytes:
+        """The answer to a request that never reached the app."""
+        return refusal(status)
+
     def enqueue_req(self, conn: Any) -> None:
         """Keep a silent new connection with the kept-alive ones, without a thread."""
         if conn.initialized or conn.data_ready:
@@ -69,7 +74,7 @@ class BoundedWorker(ThreadWorker):
         else:
             logs.event("unexpected_error", severity="ERROR", error=exc)
             status = HTTPStatus.INTERNAL_SERVER_ERROR
-        client.sendall(refusal(status))
+        client.sendall(self.refused(status))
 
     def _cap_keepalive(self, deadline: float) -> None:
         """When the service stops, silent connections do not delay it."""

@@ -1,4 +1,4 @@
-"""The server of the private service: gunicorn around one Flask app.
+"""The server of the internal service and of the API service: gunicorn around one Flask app.
 
 https://docs.gunicorn.org/en/stable/settings.html (27.0). One worker of many threads, because Cloud Run scales by
 instances; no worker timeout, because the request has its own budget; 8 s to end, because Cloud Run gives 10.
@@ -34,25 +34,37 @@ class Parts(serving.Parts, Protocol):
 P = TypeVar("P", bound=Parts)
 
 
-def serve(build: Callable[[], P], make_app: Callable[[P], flask.Flask], default_port: int) -> None:
+def serve(
+    build: Callable[[], P],
+    make_app: Callable[[P], flask.Flask],
+    default_port: int,
+    worker: type[BoundedWorker] = BoundedWorker,
+) -> None:
     """Serve until SIGTERM. With an invalid configuration, report every fault and exit 1 before listening."""
     parts = built(build)
     host, port = address(parts, default_port)
-    _Server(lambda: make_app(parts), parts, f"{host}:{port}").run()  # type: ignore[no-untyped-call]
+    _Server(lambda: make_app(parts), parts, f"{host}:{port}", worker).run()  # type: ignore[no-untyped-call]
 
 
 class _Server(BaseApplication):
-    def __init__(self, make_app: Callable[[], flask.Flask], parts: Parts, bind: str) -> None:
+    def __init__(
+        self,
+        make_app: Callable[[], flask.Flask],
+        parts: Parts,
+        bind: str,
+        worker: type[BoundedWorker] = BoundedWorker,
+    ) -> None:
         self._make_app = make_app
         self._parts = parts
         self._bind = bind
+        self._worker = worker
         super().__init__()  # type: ignore[no-untyped-call]
 
     def load_config(self) -> None:
         settings: dict[str, Any] = {
             "bind": self._bind,
             "workers": 1,
-            "worker_class": BoundedWorker,
+            "worker_class": self._worker,
             "threads": self._parts.config["THREADS"],
             "timeout": 0,
             "graceful_timeout": GRACEFUL_SECONDS,
@@ -85,6 +97,7 @@ class _Server(BaseApplication):
         logs.event("started", stage=self._parts.config.service, pid=worker.pid)
 
     def _log_stopping(self, server: Any, worker: Any) -> None:  # noqa: ARG002 - gunicorn's signature
+        self._parts.shutdown.end()
         logs.event("stopping", stage=self._parts.config.service, pid=worker.pid)
 
 

@@ -1,13 +1,13 @@
-"""Serving: what both servers share, from the bounds of a connection to the report of an invalid configuration."""
+"""Serving: what all servers share, from the bounds of a connection to the report of an invalid configuration."""
 
 import json
 import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
-from typing import NoReturn, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from shared import logs
 from shared.config import Config, ConfigError
@@ -35,7 +35,7 @@ PORT_SECONDS = 4.0
 
 
 class Parts(Protocol):
-    """What both servers need of their service."""
+    """What every server needs of its service."""
 
     @property
     def config(self) -> Config: ...
@@ -88,8 +88,10 @@ def code_of(status: HTTPStatus) -> str:
     return status.phrase.lower().replace(" ", "_").replace("-", "_")
 
 
-def refusal(status: HTTPStatus) -> bytes:
+def refusal(
+    status: HTTPStatus, document: Mapping[str, Any] | None = None, content_type: str = "application/json"
+) -> bytes:
     """The response to a request that never reached the app. It quotes nothing, and closes the connection."""
-    body = json.dumps({"error": code_of(status)})
-    head = f"HTTP/1.1 {status} {status.phrase}\r\nConnection: close\r\nContent-Type: application/json\r\n"
+    body = json.dumps(document or {"error": code_of(status)})
+    head = f"HTTP/1.1 {status} {status.phrase}\r\nConnection: close\r\nContent-Type: {content_type}\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()

@@ -87,6 +87,11 @@ FIELDS: Mapping[str, str] = {
     "provider_down": "senders for which the provider is down now",
     "backend_down": "backends that are down now",
     "missed": "tasks that could not be created",
+    "route": "the route of the API: its method, and its path with names in place of ids; absent if no route takes the "
+    "request",
+    "http_status": "the HTTP status of the response",
+    "problem": "the `code` of the problem document; absent if the request succeeded",
+    "key": "the id of the API key; absent if the request had no valid key",
     "caller": "`tasks` or `scheduler`",
     "signature": "`verified`: Pombo verified it against Google's certificates; `removed`: Cloud Run's IAM "
     "verified and removed it",
@@ -261,6 +266,11 @@ EVENTS: Mapping[str, LogEvent] = {
         "An operator discarded a dead letter.",
         ("delivery", "correlation_id", "stage", "state", "round"),
         ("tenant", "reason"),
+    ),
+    "api_answered": LogEvent(
+        "API request answered.",
+        ("http_status", "duration_ms"),
+        ("route", "problem", "key", "tenant", "delivery", "inbound_event_id", "correlation_id", "count"),
     ),
     "config_error": LogEvent("Invalid configuration; the service does not start.", ("reason",)),
     "started": LogEvent("Service ready.", ("stage", "pid")),

@@ -1,7 +1,7 @@
-"""What both services and the command line use: the registry, the clock, the queues' settings, the crash points."""
+"""What all services and the command line use: the registry, the clock, the queues' settings, the crash points."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from shared import config
@@ -30,6 +30,16 @@ class Shutdown:
 
     def __init__(self) -> None:
         self._begun = threading.Event()
+        self._last: list[Callable[[], None]] = []
+
+    def at_end(self, call: Callable[[], None]) -> None:
+        """Have this called when the last request has its response. It may take 2 s, and raises nothing."""
+        self._last.append(call)
+
+    def end(self) -> None:
+        """Make those calls. The server does, once."""
+        for call in self._last:
+            call()
 
     def begin(self) -> None:
         self._begun.set()

@@ -13,6 +13,10 @@ from shared.pipeline.registry import Registry
 class RegistryStore(Store, Registry, Protocol):
     """A store that keeps the registry too, as each does."""
 
+    def close(self) -> None:
+        """End its connections. No other call may follow."""
+        ...
+
 
 def build_store(settings: Config) -> RegistryStore:
     """The store that STORE names."""

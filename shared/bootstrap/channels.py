@@ -1,4 +1,4 @@
-"""The channels of all providers for the internal service and the command line, and what that reads with them.
+"""The channels of all providers for the internal service, the API service and the command line, which read with them.
 
 The webhook service has only their receiving halves: receiving.py.
 """
@@ -44,6 +44,11 @@ CHANNELS: Sequence[ChannelMaker] = (ChannelMaker(_meta_sending, MetaChannel),)
 def sending(settings: Config) -> Channels[Channel]:
     """The channels of the internal service."""
     return Channels.of(*(port(settings, "channel", each.sending(settings)) for each in CHANNELS))
+
+
+def addressing(settings: Config) -> Channels[Channel]:
+    """The channels of the API service, without a secret: it addresses messages and reads what is stored."""
+    return Channels.of(*(port(settings, "channel", each.reading()) for each in CHANNELS))
 
 
 def explain(provider: str, code: int, answer: str) -> str | None:

@@ -7,7 +7,7 @@ staging and prod, addresses, secrets and the store are required.
 from shared.config.environment import Config, ConfigError, load, misspelt
 from shared.config.settings import (
     ALL,
-    BOTH,
+    API,
     CLI,
     CLOUD_RUN,
     DATA_DIRECTORY,
@@ -17,6 +17,7 @@ from shared.config.settings import (
     LEAST_DOUBT_WINDOW,
     LOCAL_SECRETS,
     QUEUE_SETTINGS,
+    SERVICES,
     SETTINGS,
     STORE_SETTINGS,
     STORES,
@@ -26,7 +27,7 @@ from shared.config.settings import (
 
 __all__ = [
     "ALL",
-    "BOTH",
+    "API",
     "CLI",
     "CLOUD_RUN",
     "DATA_DIRECTORY",
@@ -36,6 +37,7 @@ __all__ = [
     "LEAST_DOUBT_WINDOW",
     "LOCAL_SECRETS",
     "QUEUE_SETTINGS",
+    "SERVICES",
     "SETTINGS",
     "STORES",
     "STORE_SETTINGS",

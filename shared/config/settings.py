@@ -31,9 +31,9 @@ from shared.config.parsers import (
 from shared.domain.limits import DoubtPolicy
 from shared.domain.record import ATTEMPTS_KEPT
 
-WEBHOOK, INTERNAL, CLI = "webhook", "internal", "cli"
-BOTH = (WEBHOOK, INTERNAL)
-ALL = (WEBHOOK, INTERNAL, CLI)
+WEBHOOK, INTERNAL, API, CLI = "webhook", "internal", "api", "cli"
+SERVICES = (WEBHOOK, API, INTERNAL)
+ALL = (*SERVICES, CLI)
 ENVIRONMENTS = ("local", "test", "staging", "prod")
 DEPLOYED = ("staging", "prod")
 CLOUD_RUN = ("K_SERVICE", "CLOUD_RUN_JOB")
@@ -91,16 +91,16 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("APP_ENV", ALL, choice(*ENVIRONMENTS), "the environment: local, test, staging or prod", local="local"),
     Setting(
         "LOG_LEVEL",
-        BOTH,
+        SERVICES,
         choice("DEBUG", "INFO", "WARNING", "ERROR"),
         "the lowest severity that is logged",
         always="INFO",
     ),
     Setting(
         "PORT",
-        BOTH,
+        SERVICES,
         whole(1, 65535),
-        "the port to listen on: set by Cloud Run; 8080 and 8081 on one machine",
+        "the port to listen on: set by Cloud Run; 8080, 8081 and 8084 on one machine",
         optional=True,
     ),
     Setting(
@@ -112,26 +112,26 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "THREADS",
-        (INTERNAL,),
+        (INTERNAL, API),
         whole(1, 1000),
-        "how many requests the internal service works on at once, each in a thread; set its Cloud Run concurrency to "
-        "the same number",
+        "how many requests the internal service and the API service work on at once, each in a thread; set their Cloud "
+        "Run concurrency to the same number",
         always="16",
     ),
     Setting(
         "META_APP_SECRET",
-        (WEBHOOK, CLI),
+        (WEBHOOK, API, CLI),
         list_of(printable),
         "list; the app secret that Meta signs webhooks with",
         local="",
         secret=True,
-        optional_for=(CLI,),
+        optional_for=(API, CLI),
     ),
     Setting(
         "META_APP_ID",
-        (CLI,),
+        (API, CLI),
         shaped(r"[0-9]{1,32}", "must be an app ID: 1 to 32 digits"),
-        "the ID of the Meta app; with META_APP_SECRET, pombo senders checks what an access token may do",
+        "the ID of the Meta app; with META_APP_SECRET, connecting a number checks what its access token may do",
         optional=True,
     ),
     Setting(
@@ -166,7 +166,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "WHATSAPP_API_BASE_URL",
-        (INTERNAL, CLI),
+        (INTERNAL, API, CLI),
         url,
         "the base URL of the Graph API",
         local="http://127.0.0.1:8082",
@@ -175,7 +175,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "WHATSAPP_API_VERSION",
-        (INTERNAL, CLI),
+        (INTERNAL, API, CLI),
         shaped(r"v[0-9]{1,3}\.[0-9]{1,3}", "must be a version like v25.0"),
         "the version of the Graph API",
         always="v25.0",
@@ -221,7 +221,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "SECRET_MANAGER_EMULATOR_HOST",
-        (INTERNAL, CLI),
+        (INTERNAL, API, CLI),
         host_and_port,
         "host:port of a local Secret Manager for tenants' access tokens, instead of the file in the data directory",
         optional=True,
@@ -229,21 +229,21 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "CLOUD_TASKS_LOCATION",
-        BOTH,
+        SERVICES,
         shaped(r"[a-z0-9-]{1,63}", "must be a region like europe-west1"),
         "the region of the queues",
         local="local",
     ),
     Setting(
         "CLOUD_TASKS_EMULATOR_HOST",
-        BOTH,
+        SERVICES,
         host_and_port,
         "host:port of the Cloud Tasks emulator",
         local="127.0.0.1:8083",
         only_local=True,
     ),
-    Setting("INBOUND_TASK_QUEUE_NAME", BOTH, queue, "the name of the queue for events", local="inbound"),
-    Setting("OUTBOUND_TASK_QUEUE_NAME", BOTH, queue, "the name of the queue for messages", local="outbound"),
+    Setting("INBOUND_TASK_QUEUE_NAME", SERVICES, queue, "the name of the queue for events", local="inbound"),
+    Setting("OUTBOUND_TASK_QUEUE_NAME", SERVICES, queue, "the name of the queue for messages", local="outbound"),
     Setting(
         "TENANT_QUEUES",
         ALL,
@@ -267,14 +267,14 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "DRAIN_TASK_QUEUE_NAME",
-        BOTH,
+        SERVICES,
         queue,
         "the name of the queue that wakes a sender's waiting messages",
         always="drain",
     ),
     Setting(
         "INTERNAL_TASK_BASE_URL",
-        BOTH,
+        SERVICES,
         url,
         "the URL of the internal service, which tasks are sent to",
         local="http://127.0.0.1:8081",
@@ -282,7 +282,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "INTERNAL_TASK_TOKEN",
-        BOTH,
+        SERVICES,
         list_of(header),
         "list; the token that tasks carry in the header X-Internal-Token",
         local="",
@@ -351,7 +351,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "HANDLER_TIMEOUT",
-        BOTH,
+        SERVICES,
         duration(_second(1), _second(1700)),
         "how long a handler may take",
         always="60s",
@@ -394,7 +394,7 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "MESSAGE_MAX_AGE",
-        BOTH,
+        SERVICES,
         duration(_second(60), timedelta(days=30)),
         "how long Pombo retries an event or a message, counted from when it is first due; then it is a dead letter",
         always="24h",
@@ -417,7 +417,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("TIME_SCALE", ALL, number(1, 20), "divides every duration of the protocol", always="1", only_local=True),
     Setting(
         "CRASH_AT",
-        BOTH,
+        SERVICES,
         shaped(
             r"(before|after):[a-z_]+\.[a-z_]+(:[1-9][0-9]{0,5})?",
             "must be a crash point like after:store.change:2 (pombo doctor --points lists them)",

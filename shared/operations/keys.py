@@ -57,6 +57,20 @@ def add_key(registry: Registry, clock: Clock, tenant: str | None, scopes: Collec
     return commit(registry, clock, decide), f"pombo_{id}_{secret}"
 
 
+def put_back(registry: Registry, clock: Clock, presented: PresentedKey) -> bool:
+    """Put an operator's key of every scope into a registry that does not have its id. Returns whether this very key is
+    in force there now: False if it was revoked, or if the id is another key's. Raises UnknownState and
+    StoreUnavailable.
+    """
+    fresh = ApiKey(presented.id, None, presented.digest, frozenset(Scope), clock.now())
+
+    def decide() -> Decided[bool]:
+        found = registry.entries([key_name(presented.id)])[0]
+        return ([], is_right(read_key(found), presented)) if found else ([write_key(fresh, None)], True)
+
+    return commit(registry, clock, decide)
+
+
 def revoke_key(registry: Registry, clock: Clock, id: str) -> ApiKey:
     """End a key, given by its id or 8 or more characters of it; it stays in the list. Idempotent. Raises NotFound,
     UnknownState and StoreUnavailable.

@@ -41,11 +41,6 @@ NO_SUCH_NUMBER = "The provider knows no such number for this account."
 """What a tenant is told of a number or an account that another one has: the same as of one that does not exist."""
 
 
-def as_a_tenant_may_read(error: Taken) -> NotFound:  # noqa: ARG001 - whatever it says
-    """What a caller that is not an operator reads instead."""
-    return NotFound(NO_SUCH_NUMBER)
-
-
 def add_sender(registry: Registry, clock: Clock, environment: Sequence[Sender], sender: Sender) -> Sender:
     """Give a number to a tenant, with the account that holds it, if that is known. `environment`: the senders that the
     environment names. Raises Refused and StoreUnavailable. Taken also if the tenant has the number already.

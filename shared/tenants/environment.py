@@ -44,6 +44,9 @@ class EnvironmentTenants:
         by_id = {sender.id: sender for sender in self._known}
         return [by_id[id] for id in ids if id in by_id]
 
+    def only_sender_of(self, tenant: str) -> Sender | None:
+        return self._known[0] if tenant == DEFAULT.id and len(self._known) == 1 else None
+
     def senders_of_account(self, provider: str, account: str, tenant: str) -> Sequence[Sender]:  # noqa: ARG002 — it names no account
         return [sender for sender in self._known if sender.provider == provider and tenant == DEFAULT.id]
 

@@ -10,18 +10,23 @@ from shared.domain.errors import RegistryUnavailable, RegistryUnreadable, StoreU
 from shared.domain.identity import sender_id
 from shared.domain.tenants import QueueUse, Sender, Tenant
 from shared.pipeline.intake import Addressee
-from shared.pipeline.registry import EntryName, Registry
+from shared.pipeline.registry import EntryKind, EntryName, Registry
 from shared.tenants.cache import RegistryCache, Value
 from shared.tenants.entries import (
     QUEUE_USE,
     Account,
     account_name,
+    is_removed,
     owned_name,
     read_queue_use,
+    read_sender,
     sender_name,
     tenant_name,
 )
 from shared.tenants.environment import EnvironmentTenants
+
+MOST_LOOKED_AT = 10
+"""Senders of a tenant, among them those that are being removed, to see whether it has only one."""
 
 SEVERAL_SECONDS = 60.0
 """How old the answer to `are_several` may be."""
@@ -34,6 +39,8 @@ class RegisteredTenants:
         self._environment = environment
         self._registry = registry
         self._cache = RegistryCache(monotonic)
+        self._only = RegistryCache(monotonic)
+        """The senders of tenants that have one, by the tenants' names."""
 
     def owner_of(self, addressee: Addressee) -> Tenant | None:
         ours = self._environment.owner_of(addressee)
@@ -65,6 +72,27 @@ class RegisteredTenants:
         found = self._look(sender_name(id) for id in ids if id not in ours)
         both = (ours.get(id) or found.get(sender_name(id)) for id in dict.fromkeys(ids))
         return [sender for sender in both if isinstance(sender, Sender)]
+
+    def only_sender_of(self, tenant: str) -> Sender | None:
+        """One read, unless the answer was a sender less than 5 s ago."""
+        if self._environment.tenant(tenant):
+            return self._environment.only_sender_of(tenant)
+        name = tenant_name(tenant)
+        known: Sender | None = self._only.fresh([name]).get(name)
+        if known:
+            return known
+        asked = self._only.begin()
+        try:
+            page = self._registry.entry_page(EntryKind.SENDER, tenant, None, MOST_LOOKED_AT)
+            found = [read_sender(entry) for entry in page if not is_removed(entry)]
+        except UnknownState as error:
+            raise RegistryUnreadable from error
+        except StoreUnavailable as error:
+            raise RegistryUnavailable from error
+        if len(found) != 1 or len(page) == MOST_LOOKED_AT:
+            return None
+        self._only.put(name, found[0], asked)
+        return found[0]
 
     def senders_of_account(self, provider: str, account: str, tenant: str) -> Sequence[Sender]:
         found: Account | None = self._one(account_name(provider, account))

@@ -6,6 +6,7 @@ has secrets of its own, which go the same ways.
 import base64
 import json
 import os
+import re
 import signal
 import socket
 import sqlite3
@@ -28,8 +29,9 @@ from shared.bootstrap.backends import build_store
 from shared.domain.identity import Echo, credential_fingerprint
 from shared.domain.record import Delivery, Kind, State, Task
 from shared.domain.tasks import task_body
-from shared.domain.tenants import Sender, Tenant, TenantHandler
+from shared.domain.tenants import Scope, Sender, Tenant, TenantHandler
 from shared.operations import registry, senders
+from shared.operations.keys import add_key
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import SystemClock
 from shared.pipeline.registry import EntryWrite
@@ -199,7 +201,7 @@ EXPECTED_EVENTS = {
     "inbound_waiting", "backend_down", "backend_up", "state_unknown",
     "outbound_enqueued", "outbound_waiting", "outbound_sent", "outbound_rescheduled", "outbound_in_doubt",
     "outbound_failed", "receipt_applied", "receipt_failed", "receipt_unknown", "dead_lettered", "provider_down",
-    "provider_up", "swept", "task_refused", "task_gone",
+    "provider_up", "swept", "task_refused", "task_gone", "api_answered",
     "tenant_needs_reauth", "sender_blocked", "sender_checked", "unexpected_error",
 }  # fmt: skip
 
@@ -350,6 +352,7 @@ def test_no_customer_data_or_secret_appears_anywhere(world: World) -> None:
     let_the_provider_quote_what_it_was_sent(world)
     serve_a_second_business(world)
     tell_the_internal_service_odd_things(world)
+    tell_the_api_odd_things(world)
     take_the_store_away(world)
     take_the_queue_away(world)
     assert_that_nothing_was_seen(world)
@@ -504,6 +507,36 @@ def tell_the_internal_service_odd_things(world: World) -> None:
     assert world.task("sweep", b"") == 200
     assert world.task("sweep", b"", **{"X-Internal-Token": EVERYTHING, "Authorization": f"Bearer {EVERYTHING}"}) == 403
     assert world.ask("POST", "internal", f"/internal/{PHONE}", params={"name": NAME}) == 404
+
+
+def tell_the_api_odd_things(world: World) -> None:
+    _, key = add_key(world.store, SystemClock(), None, frozenset(Scope))
+    odd = {"User-Agent": PHONE, "Referer": NAME, "X-Correlation-Id": "corr_0001", "traceparent": NAME}
+    given = {"Authorization": f"Bearer {key}", **odd}
+    good = {"from": SENDER, "to": f"+{PHONE}", "text": TEXT, "delay": "1h", "metadata": {NAME: EVERYTHING}}
+    keyed = {**given, "Idempotency-Key": CANARIES["internal token"]}
+    assert world.ask("POST", "api", "/v1/messages", json=good, headers=keyed) == 202
+    assert world.ask("POST", "api", "/v1/messages", json={**good, "text": NAME}, headers=keyed) == 422
+    assert world.ask("POST", "api", "/v1/messages/batch", json={"messages": [good, EVERYTHING]}, headers=given) == 200
+    for body in (EVERYTHING, {EVERYTHING: EVERYTHING}, *({**good, name: EVERYTHING} for name in {*good} - {"text"})):
+        assert world.ask("POST", "api", "/v1/messages", json=body, headers=given) == 400
+    for path in (f"/v1/messages/{PHONE}", f"/v1/messages?to={PHONE}", f"/{NAME}?name={TEXT}", f"/docs/{PHONE}"):
+        assert 400 <= world.ask("GET", "api", path, headers=given) < 500
+    for wrong in ("", f"Bearer {EVERYTHING}", f"Bearer pombo_{'0' * 16}_{'0' * 64}"):
+        assert world.ask("GET", "api", f"/v1/messages/{WAMID}", headers={"Authorization": wrong, **odd}) == 401
+    assert world.ask("GET", "api", f"/v1/messages?token={key}", headers=given) == 400
+    for method, path in routes_with_a_key(world):
+        body = {} if method == "GET" else {"json": {EVERYTHING: EVERYTHING}}
+        status = world.ask(method, "api", path, params={"tenant": NAME, "limit": EVERYTHING}, headers=given, **body)
+        assert 400 <= status < 500, (method, path)
+
+
+def routes_with_a_key(world: World) -> list[tuple[str, str]]:
+    """Each method and path of the API, about an id that is the customer's number."""
+    paths = world.client.get(f"{world.urls['api']}/openapi.json").json()["paths"]
+    found = [(method.upper(), re.sub(r"{\w+}", PHONE, path)) for path, methods in paths.items() for method in methods]
+    assert len(found) > 20
+    return [(method, path) for method, path in found if path != "/health/whatsapp"]
 
 
 def take_the_store_away(world: World) -> None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from shared.config import CLI, INTERNAL, LOCAL_SECRETS, SETTINGS, WEBHOOK, Setting
+from shared.config import API, INTERNAL, LOCAL_SECRETS, SETTINGS, WEBHOOK, Setting
 
 ROOT = Path(__file__).parents[2]
 PAGE, README = ROOT / "docs" / "configuration.md", ROOT / "README.md"
@@ -32,8 +32,8 @@ fault, one a line, and does not start. If `APP_ENV` is invalid, it reports that 
 unless it is a secret or the service runs on Cloud Run. On one machine Pombo warns of a variable that looks like a
 misspelt setting.
 
-W = webhook service, I = internal service, C = the command line alone; it also reads some of the others. Lists are
-comma-separated: Pombo sends the first value and accepts all of them, so that a secret can be rotated
+W = webhook service, I = internal service, A = API service; the command line also reads some. Lists are comma-separated:
+Pombo sends the first value and accepts all of them, so that a secret can be rotated
 ([deploy.md](deploy.md#rotating-secrets)). Write durations as `90s`, `10m`, `24h` or `2d`; a number alone means seconds.
 
 In staging and prod, addresses must be https, a *required* setting has no default, and exactly one of `HANDLER` and
@@ -74,8 +74,8 @@ def _short_rows(names: Iterable[str]) -> Iterable[str]:
 
 
 def _services(setting: Setting) -> str:
-    letters = [letter for letter, name in (("W", WEBHOOK), ("I", INTERNAL)) if name in setting.services]
-    return " ".join(letters) or "C" * (CLI in setting.services)
+    letters = (("W", WEBHOOK), ("I", INTERNAL), ("A", API))
+    return " ".join(letter for letter, name in letters if name in setting.services)
 
 
 def _local(setting: Setting) -> str:

@@ -13,6 +13,7 @@ import pytest
 
 from shared import config
 from shared.bootstrap import channels, receiving
+from shared.bootstrap.api import build_api
 from shared.bootstrap.backends import build_registry, build_store
 from shared.bootstrap.channels import CHANNELS, ChannelMaker, explain, reading
 from shared.bootstrap.intake_store import build_intake_registry, build_intake_store
@@ -31,6 +32,7 @@ from shared.net.google_token import GoogleToken
 from shared.net.patience import PATIENCE
 from shared.net.rest_client import NoToken
 from shared.pipeline.channels import Channels
+from shared.pipeline.clock import SystemClock
 from shared.pipeline.intake import Addressee
 from shared.queues.task_content import QueueSettings
 from shared.stores.firestore.batches import BATCH_SECONDS, HALVES_AT_ONCE
@@ -90,10 +92,12 @@ def test_least_waits_of_meta_are_scaled_with_ours(internal: Internal) -> None:
 
 
 def channels_of(tmp_path: Path) -> dict[str, Channels[Any]]:
-    """Those of each user: the two services and the command line."""
+    """Those of each user: the services and the command line."""
     environment = {"SQLITE_PATH": str(tmp_path / "pombo.sqlite")}
-    webhook, internal = build_webhook(environment), build_internal(environment)
+    webhook, api, internal = build_webhook(environment), build_api(environment), build_internal(environment)
     return {
+        "api": api.channels,
+        "api dispatch": api.dispatch.channels,
         "webhook": webhook.channels,
         "accept": webhook.accept.channels,
         "inbound": internal.process_inbound.channels,
@@ -121,7 +125,7 @@ def second(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     reading.cache_clear()
 
 
-def test_both_services_and_the_command_line_have_the_same_providers(tmp_path: Path) -> None:
+def test_all_services_and_the_command_line_have_the_same_providers(tmp_path: Path) -> None:
     assert [name for name, channels in channels_of(tmp_path).items() if list(channels) != ["meta"]] == []
 
 
@@ -140,10 +144,12 @@ def test_a_channel_has_no_more_secrets_than_its_user_needs(tmp_path: Path) -> No
     }
     of_webhook: Any = build_webhook(environment).channels["meta"]
     of_internal: Any = build_internal(environment).process_outbound.channels["meta"]
+    of_api: Any = build_api(environment).channels["meta"]
     of_commands: Any = reading()["meta"]
-    assert [one._secrets for one in (of_webhook, of_internal, of_commands)] == [(b"app-secret",), (), ()]
-    assert [one._verify_tokens for one in (of_webhook, of_internal, of_commands)] == [(b"verify-token",), (), ()]
-    assert "access-token" not in str([vars(one) for one in (of_webhook, of_internal, of_commands)])
+    channels = (of_webhook, of_internal, of_api, of_commands)
+    assert [one._secrets for one in channels] == [(b"app-secret",), (), (), ()]
+    assert [one._verify_tokens for one in channels] == [(b"verify-token",), (), (), ()]
+    assert "access-token" not in str([vars(one) for one in channels])
 
 
 def test_token_of_the_environment_is_given_to_no_other_provider(internal: Internal) -> None:
@@ -225,6 +231,7 @@ ENVIRONMENT = {
 BEHIND_URL = {"HANDLER_URL": URL, "HANDLER_URL_SECRET": f"{SECRET}, whsec_" + "b3RoZXItc2VjcmV0LW90aGVyLXNlY3JldA=="}
 BUILT = {
     "webhook": (build_webhook, {}),
+    "api": (build_api, {}),
     "internal": (build_internal, {}),
     "internal, with HANDLER_URL": (build_internal, BEHIND_URL),
 }
@@ -261,7 +268,7 @@ def test_every_part_that_has_limits_has_the_scaled_ones_of_the_configuration(
     held = {path: it for path, it in objects(parts) if isinstance(it, Limits)}
     assert set(held.values()) == {parts.config.limits}
     owners = {path.split(".")[1] for path in held}
-    assert owners == ({"accept", "store"} if hasattr(parts, "accept") else {*INTERNAL_PARTS, "drain", "store"})
+    assert owners == {"store", *WITH_LIMITS[build]}
     assert parts.config.limits.handler_timeout == timedelta(seconds=30)
     assert (parts.config.limits.sweep_after, parts.config.limits.inbound_retention) == (
         timedelta(seconds=2),
@@ -269,7 +276,11 @@ def test_every_part_that_has_limits_has_the_scaled_ones_of_the_configuration(
     )
 
 
-INTERNAL_PARTS = ("process_inbound", "process_outbound", "sweep", "senders")
+WITH_LIMITS: dict[Any, tuple[str, ...]] = {
+    build_webhook: ("accept", "counting"),
+    build_api: ("accept", "cancel", "connect", "dispatch", "tenants", "keys", "registry"),
+    build_internal: ("process_inbound", "process_outbound", "sweep", "senders", "drain", "counting"),
+}
 
 
 @each_service
@@ -278,13 +289,15 @@ def test_every_part_is_made_once_and_shared(build: Build, more: dict[str, str], 
     found: dict[str, set[int]] = {}
     for _, it in objects(built(build, tmp_path, more)):
         found.setdefault(type(it).__name__, set()).add(id(it))
-    several = {"Limits", "PostTimes", "GroupCommit", "InFlight", "Portion"}
+    several = {"Limits", "PostTimes", "GroupCommit", "InFlight", "Portion", "RegistryCache"}
+    several |= {"SystemClock"}  # the counters' has no crash points
+    several |= {"EgressPolicy"}  # two constants: the API's channel calls nobody, and its onboarding the address it has
     assert {name for name, those in found.items() if len(those) > 1} <= several
     of_webhook = {"SqliteIntake", "MetaReceiver", "CloudTasksIntake", "GoogleToken"}
-    of_internal = {"SqliteStore", "MetaChannel", "CloudTasksQueue", "Shutdown"}
-    halves = of_webhook if build is build_webhook else of_internal
+    of_others = {"SqliteStore", "MetaChannel", "CloudTasksQueue", "Shutdown"}
+    halves = of_webhook if build is build_webhook else of_others
     assert {"Channels", "EnvironmentTenants", "SystemClock", *halves} <= set(found)
-    assert ("Shutdown" in found) is (build is build_internal), "only there does work go on beside the requests"
+    assert ("Shutdown" in found) is (build is not build_webhook), "gunicorn's signal handler begins it"
 
 
 def test_all_that_wait_in_the_internal_service_know_of_its_shutdown(tmp_path: Path) -> None:
@@ -328,6 +341,13 @@ def test_internal_channel_sends_by_its_settings_and_cannot_verify(tmp_path: Path
     assert parts.process_outbound.credentials.of(sender) == "an-access-token"
     assert channel._times == parts.config.limits.post
     assert channel._reach is ANYWHERE
+
+
+def test_the_api_looks_keys_up_in_the_stores_registry_and_holds_no_token(tmp_path: Path) -> None:
+    parts = built(build_api, tmp_path, {})
+    assert parts.keys._registry is parts.registry is parts.store
+    assert (parts.keys._monotonic, parts.channels["meta"]._secrets) == (time.monotonic, ())
+    assert "an-access-token" not in str(parts.config.values)
 
 
 def test_places_of_handlers_are_a_quarter_of_the_threads_less_the_hung(tmp_path: Path) -> None:
@@ -386,12 +406,10 @@ def test_tenants_are_those_of_the_environment_and_of_the_store_registry(
 ) -> None:
     parts = built(build, tmp_path, more)
     is_webhook = build is build_webhook
-    tenants = parts.accept.tenants if is_webhook else parts.process_inbound.tenants
+    (tenants,) = {it for _, it in objects(parts) if isinstance(it, RegisteredTenants | RegisteredIntakeTenants)}
     assert type(tenants) is (RegisteredIntakeTenants if is_webhook else RegisteredTenants)
     assert tenants._registry is parts.store
     assert tenants._cache._monotonic is time.monotonic, "the age of an answer does not depend on the date"
-    if not is_webhook:
-        assert parts.senders.tenants is tenants
 
 
 @each_service
@@ -565,3 +583,15 @@ def test_tasks_of_the_internal_service_go_where_its_registry_says(tmp_path: Path
     parts: Any = built(build_internal, tmp_path, {})
     assert parts.process_inbound.dispatch is parts.process_outbound.dispatch is parts.sweep.dispatch
     assert parts.sweep.dispatch.tenants is parts.process_inbound.tenants
+
+
+def test_both_services_count_what_they_do_in_their_store(tmp_path: Path, internal: Internal) -> None:
+    """A minute apart, divided by TIME_SCALE, by a clock without crash points."""
+    public = build_webhook({"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), "TIME_SCALE": "20"})
+    assert public.accept.counting is public.counting
+    assert internal.process_outbound.counting is internal.counting
+    for counting, store in ((public.counting, public.store), (internal.counting, internal.store)):
+        assert counting._store is store
+        assert counting._counters._every == 3
+        assert counting._counters._clock == SystemClock()
+    assert internal.shutdown._last == [internal.counting.finish]

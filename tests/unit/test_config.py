@@ -19,6 +19,7 @@ from local.terminal import WrongSettings
 from shared.bootstrap.internal import build_internal
 from shared.bootstrap.webhook import build_webhook
 from shared.config import (
+    API,
     CLI,
     ENVIRONMENTS,
     INTERNAL,
@@ -35,9 +36,9 @@ from shared.domain.message_kinds import DEFAULT_KINDS, KINDS
 from tests.unit import config_page
 
 ROOT = Path(__file__).parents[2]
-SERVICES = (WEBHOOK, INTERNAL, CLI)
+SERVICES = (WEBHOOK, API, INTERNAL, CLI)
 
-BOTH_LOCAL: Mapping[str, Any] = {
+LOCAL_OF_ALL: Mapping[str, Any] = {
     "APP_ENV": "local",
     "LOG_LEVEL": "INFO",
     "WHATSAPP_PHONE_NUMBER_ID": "100000000000001",
@@ -63,14 +64,21 @@ BOTH_LOCAL: Mapping[str, Any] = {
 }
 LOCAL: Mapping[str, Mapping[str, Any]] = {
     WEBHOOK: {
-        **BOTH_LOCAL,
+        **LOCAL_OF_ALL,
         "WEBHOOK_CONCURRENCY": 80,
         "META_APP_SECRET": ("local-app-secret",),
         "META_VERIFY_TOKEN": ("local-verify-token",),
         "WEBHOOK_MAX_BYTES": 3 * 1024 * 1024 + 64 * 1024,
     },
+    API: {
+        **LOCAL_OF_ALL,
+        "THREADS": 16,
+        "META_APP_SECRET": ("local-app-secret",),
+        "WHATSAPP_API_BASE_URL": "http://127.0.0.1:8082",
+        "WHATSAPP_API_VERSION": "v25.0",
+    },
     INTERNAL: {
-        **BOTH_LOCAL,
+        **LOCAL_OF_ALL,
         "THREADS": 16,
         "WHATSAPP_ACCESS_TOKEN": "local-access-token",
         "WHATSAPP_API_BASE_URL": "http://127.0.0.1:8082",
@@ -106,9 +114,10 @@ GIVEN: Mapping[str, str] = {
 
 REQUIRED = {
     WEBHOOK: set(GIVEN) - {"WHATSAPP_ACCESS_TOKEN", "WHATSAPP_API_BASE_URL", "HANDLER"},
+    API: set(GIVEN) - {"META_APP_SECRET", "META_VERIFY_TOKEN", "WHATSAPP_ACCESS_TOKEN", "HANDLER"},
     INTERNAL: set(GIVEN) - {"META_APP_SECRET", "META_VERIFY_TOKEN"},
 }
-DEPLOYED = [(app_env, service) for app_env in ("staging", "prod") for service in (WEBHOOK, INTERNAL)]
+DEPLOYED = [(app_env, service) for app_env in ("staging", "prod") for service in (WEBHOOK, API, INTERNAL)]
 each_deployed = pytest.mark.parametrize(("app_env", "service"), DEPLOYED)
 
 
@@ -132,7 +141,7 @@ def named(found: list[str]) -> set[str]:
 # ---- one machine
 
 
-@pytest.mark.parametrize("service", [WEBHOOK, INTERNAL])
+@pytest.mark.parametrize("service", [WEBHOOK, API, INTERNAL])
 def test_on_one_machine_everything_has_a_default(service: str) -> None:
     assert dict(load({}, service).values) == LOCAL[service]
 
@@ -160,9 +169,9 @@ def test_deployments_command_line_requires_the_store_and_no_secret(app_env: str)
     assert named(faults({"APP_ENV": app_env}, CLI)) == set(given)
 
 
-def test_apps_secret_is_optional_for_the_command_line_alone() -> None:
-    assert [it.name for it in SETTINGS if it.optional_for] == ["META_APP_SECRET", "WHATSAPP_API_BASE_URL"]
-    assert {it.optional_for for it in SETTINGS} == {(), (CLI,)}
+def test_only_the_webhook_requires_the_apps_secret_and_no_command_the_address() -> None:
+    optional = {it.name: it.optional_for for it in SETTINGS if it.optional_for}
+    assert optional == {"META_APP_SECRET": (API, CLI), "WHATSAPP_API_BASE_URL": (CLI,)}
     assert named(deployed_faults("prod", WEBHOOK, META_APP_SECRET="")) == {"META_APP_SECRET"}
     assert named(deployed_faults("prod", INTERNAL, WHATSAPP_API_BASE_URL="")) == {"WHATSAPP_API_BASE_URL"}
 
@@ -249,7 +258,7 @@ def test_iam_is_trusted_only_by_the_service_configured_to(app_env: str) -> None:
 
 @each_deployed
 def test_the_secrets_of_one_machine_are_refused_in_a_project(app_env: str, service: str) -> None:
-    secrets = set(LOCAL_SECRETS) & REQUIRED[service]
+    secrets = {it.name for it in SETTINGS if it.name in LOCAL_SECRETS and service in it.services}
     assert secrets
     assert named(deployed_faults(app_env, service, **LOCAL_SECRETS)) == secrets
     hidden = {name: f"a-secret-of-our-own, {LOCAL_SECRETS[name]}" for name in secrets}
@@ -425,7 +434,7 @@ BAD: tuple[tuple[str, str, str], ...] = (
     (WEBHOOK, "TENANT_QUEUES", "twenty"),
     *(
         (service, name, value)
-        for service in (WEBHOOK, INTERNAL, CLI)
+        for service in (WEBHOOK, API, INTERNAL, CLI)
         for name in ("INBOUND_TENANT_QUEUE_PATTERN", "TENANT_QUEUE_PATTERN")
         for value in (
             *("tenants", "t{m}", "{n}-{n}", "t_{n}", "t{n", "t{n}}", "t{n!r}", "t{n.real}", "t{n:x}", "t{n:}", "t{}"),
@@ -511,7 +520,7 @@ def test_token_with_every_visible_ascii_character_is_accepted() -> None:
 
 
 @pytest.mark.parametrize("app_env", ["local", "prod"])
-@pytest.mark.parametrize("service", [WEBHOOK, INTERNAL])
+@pytest.mark.parametrize("service", [WEBHOOK, API, INTERNAL])
 def test_one_queue_for_events_and_messages_stops_the_start(app_env: str, service: str) -> None:
     environ = {**GIVEN, "APP_ENV": app_env, "INBOUND_TASK_QUEUE_NAME": "tasks", "OUTBOUND_TASK_QUEUE_NAME": "tasks"}
     (fault,) = faults(environ, service)
@@ -523,7 +532,7 @@ def test_a_queue_named_like_the_default_of_the_other_stops_the_start() -> None:
 
 
 @pytest.mark.parametrize("app_env", ["local", "prod"])
-@pytest.mark.parametrize("service", [WEBHOOK, INTERNAL])
+@pytest.mark.parametrize("service", [WEBHOOK, API, INTERNAL])
 @pytest.mark.parametrize(
     ("values", "wrong"),
     [
@@ -744,7 +753,7 @@ def test_in_a_project_the_tuning_has_the_defaults_of_the_protocol(app_env: str, 
     settings = load({**GIVEN, "APP_ENV": app_env}, service)
     assert settings.limits == Limits(), "with a sweep after 600 s, which is 30 s on one machine"
     assert (settings["LOG_LEVEL"], settings["FIRESTORE_DATABASE"]) == ("INFO", "(default)")
-    at_once = {WEBHOOK: {"WEBHOOK_CONCURRENCY": 80}, INTERNAL: {"THREADS": 16}}[service]
+    at_once = {WEBHOOK: {"WEBHOOK_CONCURRENCY": 80}, API: {"THREADS": 16}, INTERNAL: {"THREADS": 16}}[service]
     assert {name: settings.get(name) for name in ("WEBHOOK_CONCURRENCY", "THREADS") if settings.get(name)} == at_once
 
 
@@ -910,9 +919,9 @@ def test_handler_tracebacks_default_to_on_locally_and_off_when_deployed(app_env:
     assert load({**environ, "HANDLER_TRACEBACK": "false"}, INTERNAL)["HANDLER_TRACEBACK"] is False
 
 
-@pytest.mark.parametrize("service", [WEBHOOK, INTERNAL])
-def test_both_services_give_up_at_the_same_age(service: str) -> None:
-    """The webhook creates the events, the internal service the messages."""
+@pytest.mark.parametrize("service", [WEBHOOK, API, INTERNAL])
+def test_every_service_gives_up_at_the_same_age(service: str) -> None:
+    """The webhook creates the events, the API and the internal service the messages."""
     assert load({"MESSAGE_MAX_AGE": "1h"}, service).limits.message_max_age == timedelta(hours=1)
     assert load({"MESSAGE_MAX_AGE": "1h", "TIME_SCALE": "20"}, service).limits.message_max_age == timedelta(minutes=3)
     assert named(faults({"MESSAGE_MAX_AGE": "31d"}, service)) == {"MESSAGE_MAX_AGE"}
@@ -952,7 +961,7 @@ def assert_it_says(ended: subprocess.CompletedProcess[str], expected: list[str])
     ]
 
 
-@pytest.mark.parametrize("service", [WEBHOOK, INTERNAL])
+@pytest.mark.parametrize("service", [WEBHOOK, API, INTERNAL])
 def test_service_without_configuration_lists_every_fault_and_exits(service: str) -> None:
     environ = {"APP_ENV": "prod", "PORT": "none"}
     assert_it_says(start(service, **environ), faults(environ, service))
@@ -1030,20 +1039,20 @@ def test_the_page_of_the_configuration_is_what_its_script_writes() -> None:
 def test_page_documents_readers_defaults_and_meaning_of_every_variable() -> None:
     rows = rows_of(config_page.PAGE.read_text())
     assert list(rows) == [setting.name for setting in SETTINGS]
-    assert rows["HANDLER_TIMEOUT"] == ["W I", "`60s`", "`60s`", "how long a handler may take"]
-    assert rows["META_APP_SECRET"][:3] == ["W", "local secret", "required"]
-    assert rows["SWEEP_AFTER"][:3] == ["W I", "`30s`", "`600s`"]
-    assert rows["REDIS_URL"][:3] == ["W I", "–", "–"]
-    assert rows["CRASH_AT"][:3] == ["W I", "–", "refused"]
-    assert rows["META_APP_ID"][:3] == ["C", "–", "–"]
-    assert rows["SECRET_MANAGER_EMULATOR_HOST"][:3] == ["I", "–", "refused"]
+    assert rows["HANDLER_TIMEOUT"] == ["W I A", "`60s`", "`60s`", "how long a handler may take"]
+    assert rows["META_APP_SECRET"][:3] == ["W A", "local secret", "required"]
+    assert rows["SWEEP_AFTER"][:3] == ["W I A", "`30s`", "`600s`"]
+    assert rows["REDIS_URL"][:3] == ["W I A", "–", "–"]
+    assert rows["CRASH_AT"][:3] == ["W I A", "–", "refused"]
+    assert rows["META_APP_ID"][:3] == ["A", "–", "–"]
+    assert rows["SECRET_MANAGER_EMULATOR_HOST"][:3] == ["I A", "–", "refused"]
 
 
 def test_page_lists_exactly_the_variables_required_in_staging_and_prod() -> None:
     """Without any variable every one that is required is reported, and no other but the handler."""
     required = {name for name, row in rows_of(config_page.PAGE.read_text()).items() if row[2] == "required"}
     reported: set[str] = set()
-    for service in (WEBHOOK, INTERNAL):
+    for service in (WEBHOOK, API, INTERNAL):
         with pytest.raises(ConfigError) as raised:
             load({"K_SERVICE": "pombo"}, service)
         reported |= {fault.split()[0] for fault in raised.value.faults}

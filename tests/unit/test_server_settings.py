@@ -10,6 +10,7 @@ import threading
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import flask
@@ -24,6 +25,7 @@ from services.internal.main import _context, create_app
 from services.webhook.__main__ import make_app
 from shared import config
 from shared.bootstrap import webhook as bootstrap
+from shared.bootstrap.api import build_api
 from shared.bootstrap.backends import build_store
 from shared.bootstrap.internal import Internal, build_internal
 from shared.bootstrap.webhook import Webhook, build_webhook
@@ -111,7 +113,7 @@ def handlers() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("handlers")
-@pytest.mark.parametrize("make", [build_webhook, build_internal], ids=config.BOTH)
+@pytest.mark.parametrize("make", [build_webhook, build_api, build_internal], ids=config.SERVICES)
 def test_port_that_is_in_use_stops_the_start_with_one_sentence(
     make: Callable[[dict[str, str]], Any],
     tmp_path: Path,
@@ -237,9 +239,16 @@ def test_failed_check_drops_its_connection_and_the_others_keep_their_limits(
     assert "c4n4ry" not in json.dumps(line)
 
 
-def test_parts_are_closed_at_the_end_of_the_shutdown(webhook_parts: Webhook, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_are_finished_and_closed_at_the_end_of_the_shutdown(
+    webhook_parts: Webhook, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done: list[str] = []
     monkeypatch.setattr(Webhook, "close", lambda _: done.append("closed"))
+
+    async def finish(_: Webhook) -> None:
+        done.append("finished")
+
+    monkeypatch.setattr(Webhook, "finish", finish)
 
     async def end(*_: Any) -> None:
         done.append("all requests have ended")
@@ -251,7 +260,19 @@ def test_parts_are_closed_at_the_end_of_the_shutdown(webhook_parts: Webhook, mon
     monkeypatch.setattr(uvicorn.Server, "shutdown", end)
     running = an_async_server(webhook_parts)
     asyncio.run(shut_down())
-    assert done == ["all requests have ended", "closed"]
+    assert done == ["all requests have ended", "finished", "closed"]
+
+
+def test_worker_makes_its_last_calls_before_it_reports_its_end(
+    parts: Internal, capfd: pytest.CaptureFixture[str]
+) -> None:
+    said: list[str] = []
+    parts.shutdown.at_end(lambda: said.append(capfd.readouterr().out))
+    with tests_parts.logged():
+        capfd.readouterr()
+        a_server(parts)._log_stopping(None, SimpleNamespace(pid=1))
+        assert said == [""]
+        assert tests_parts.events(capfd.readouterr().out) == ["stopping"]
 
 
 def test_requests_that_the_end_cuts_off_are_logged_as_refused_and_as_no_error(
@@ -375,7 +396,7 @@ def test_a_log_line_of_the_webhook_names_its_trace_there_too(tmp_path: Path, cap
 # ---- bootstrap: what has no part of its own
 
 
-@pytest.mark.parametrize("build", [build_webhook, build_internal], ids=config.BOTH)
+@pytest.mark.parametrize("build", [build_webhook, build_api, build_internal], ids=config.SERVICES)
 def test_each_service_logs_from_the_level_of_its_settings(
     build: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
