@@ -128,6 +128,8 @@ class Described:
     """False: no stack runs here, and the store is what the last one left."""
     start: str = START
     """The command that starts a stack on this store."""
+    api: str | None = None
+    """The address of the running stack's API."""
     secrets: frozenset[str] = frozenset()
     """The names of the secrets that the stack was started with: their values are not written down."""
 
@@ -142,6 +144,14 @@ def describe(data_dir: Path) -> Described:
         is_stacks = is_running(data_dir) and _is_store_of_stack(environ, data_dir, wanted)
         return _of_stack(environ, data_dir, wanted) if is_stacks else Described(environ, data_dir / LOG_FILE)
     return _of_stack(environ, data_dir, wanted) if is_running(data_dir) else _left(environ, data_dir, wanted)
+
+
+def running_stack(data_dir: Path) -> Described:
+    """The stack that runs on this directory, whatever the environment names. Raises ClickException if none runs."""
+    if not is_running(data_dir):
+        start = invocation.start(data_dir)
+        raise click.ClickException(f"No Pombo is running with its data in {data_dir}. Start one with: {start}.")
+    return _of_stack(dict(os.environ), data_dir, wanted="")
 
 
 def _names_a_store(environ: Mapping[str, str], wanted: str) -> bool:
@@ -171,7 +181,7 @@ def _of_stack(environ: dict[str, str], data_dir: Path, wanted: str) -> Described
         described = json.loads((data_dir / STACK_FILE).read_text())
         environ |= described["environment"]
         store, directory, control = described["store"], Path(described["data_dir"]), described.get("control")
-        secrets = frozenset(described.get("secrets", ()))
+        api, secrets = described.get("api"), frozenset(described.get("secrets", ()))
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise click.ClickException(
             f"Pombo is starting or stopping with its data in {data_dir}. Try again when it is up."
@@ -181,7 +191,7 @@ def _of_stack(environ: dict[str, str], data_dir: Path, wanted: str) -> Described
             f"The running Pombo keeps its records in {store}, but STORE is {wanted}: unset STORE."
         )
     start = invocation.start(data_dir, store)
-    return Described(environ, directory / LOG_FILE, control, is_local=True, start=start, secrets=secrets)
+    return Described(environ, directory / LOG_FILE, control, is_local=True, start=start, api=api, secrets=secrets)
 
 
 def _left(environ: dict[str, str], data_dir: Path, wanted: str) -> Described:

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from cli.api_key import keep_api_key
 from cli.running import data_dir_option
 from shared import config
 
@@ -26,8 +27,8 @@ def ports_option(command: Any) -> Any:
     return click.option(
         "--ports",
         type=click.IntRange(0, LAST_PORT - 7),
-        help="Ports from N on: four services, N+4 for a store's own server, N+7 for the simulator's control address; "
-        "0 takes free ones.  [default: 8080]",
+        help="Ports from N on: webhook, internal, WhatsApp, Cloud Tasks, API; N+6 for a store's own server, N+7 for "
+        "the simulator's control address; 0 takes free ones.  [default: 8080]",
     )(command)
 
 
@@ -50,7 +51,8 @@ def up(
 ) -> None:
     """Start all of Pombo on this machine.
 
-    Starts the services, the queue and the WhatsApp simulator, and runs until Ctrl-C.
+    Starts the services, the queue and the WhatsApp simulator, and runs until Ctrl-C. The file api-key in the data
+    directory has a key of the API.
 
     \b
     Examples:
@@ -74,6 +76,7 @@ def up(
             whatsapp_url=whatsapp_url,
             sweep=not no_sweep,
             restart=not no_restart,
+            keep_api_key=keep_api_key,
         ),
         as_json=as_json,
     )

@@ -11,6 +11,9 @@ from local import terminal
 
 _COLOURS = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
 _SHOWN = (
+    "route",
+    "http_status",
+    "problem",
     "state",
     "reply",
     "reason",

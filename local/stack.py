@@ -1,6 +1,6 @@
 """The stack: all of Pombo on one machine, on loopback, without an account.
 
-webhook and internal are the real services; Cloud Tasks and WhatsApp are local. The services cannot tell the difference.
+The services are the real ones; Cloud Tasks and WhatsApp are local. The services cannot tell the difference.
 """
 
 import fcntl
@@ -26,7 +26,7 @@ from local.children import Child, end_all
 from local.log_follower import LogFollower
 from local.ports import LOOPBACK
 from local.services import SERVICES
-from local.stack_files import LAST_FILE, LOCK_FILE, STACK_FILE
+from local.stack_files import API_KEY_FILE, LAST_FILE, LOCK_FILE, STACK_FILE
 from local.stores import PROGRAMS
 from local.stores.program import last_line
 from local.terminal import WrongSettings, shout, step
@@ -49,14 +49,16 @@ LOCK_SECONDS = 0.3
 STORE = "store"
 """The child that runs the store's own server, if the stack starts one."""
 
-PORTS: Mapping[str, int] = {"webhook": 0, "internal": 1, "whatsapp": 2, "tasks": 3, STORE: 4, "control": 7}
-"""Each port's offset from the first: 8080 to 8084, and 8087. The control address is the simulator's second port."""
+PORTS: Mapping[str, int] = {"webhook": 0, "internal": 1, "whatsapp": 2, "tasks": 3, "api": 4, STORE: 6, "control": 7}
+"""Each port's offset from the first: 8080 to 8084, 8086 and 8087. 8085 is kept free for the console. The control
+address is the simulator's second port.
+"""
 
 PORTS_FILE = "ports.json"
 
 FILES = (
     *("logs.jsonl", "*.stderr.log", "store.log", LOCK_FILE),
-    *(PORTS_FILE, "pids.json", STACK_FILE, LAST_FILE, "oidc-*"),
+    *(PORTS_FILE, "pids.json", STACK_FILE, LAST_FILE, API_KEY_FILE, "oidc-*"),
     *(f"{name}.sqlite*" for name in ("pombo", "whatsapp", "tasks", "faults")),
 )
 """The files that a stack keeps in its data directory, besides a store's own."""
@@ -79,6 +81,10 @@ class Options:
     """Environment variables; they take precedence over the user's own."""
     store_proxy: Callable[[int], int] | None = None
     """Given the port of the store's own server, the port where the services reach it: that of a proxy in between."""
+    keep_api_key: Callable[[Mapping[str, str], Path], None] | None = None
+    """Given the environment and a file, makes sure that the file has a key of the API. Raises ClickException. Called at
+    the start, and when the store's server has lost its data.
+    """
 
 
 class EndedAtStart(Exception):
@@ -122,11 +128,13 @@ class Stack:
         return {
             "webhook": self._url("webhook"),
             "internal": self._url("internal"),
+            "api": self._url("api"),
             "tasks": f"{LOOPBACK}:{self._ports['tasks']}",
             "whatsapp": self._options.whatsapp_url or self._url("whatsapp"),
             "control": self._url("control"),
             "store": self._store,
             "data_dir": str(self._options.data_dir),
+            "api_key_file": str(self._api_key_file),
             "pids": self._pids(),
         }
 
@@ -183,13 +191,14 @@ class Stack:
         ports.check_free(self._ports.values())
         self._write(PORTS_FILE, self._ports)
         store = f"{self._own_program.what}, " if self._own_program else ""
-        self._say(f"Starting {store}the Cloud Tasks emulator, the WhatsApp simulator and the two services")
+        self._say(f"Starting {store}the Cloud Tasks emulator, the WhatsApp simulator and the services")
         for name in (STORE, "tasks", "whatsapp"):
             if name in self._children:
                 self._children[name].start()
         self._wait_store()
         for name in SERVICES:
             self._children[name].start()
+        self._keep_api_key()
         environment = self._environment
         try:
             ensure_queues(
@@ -234,7 +243,7 @@ class Stack:
     def _check_settings(self) -> None:
         """Before anything is started, report what the services would refuse."""
         faults: dict[str, None] = {}
-        for service in (config.WEBHOOK, config.INTERNAL):
+        for service in config.SERVICES:
             try:
                 config.load(self._environment, service)
             except config.ConfigError as error:
@@ -294,6 +303,22 @@ class Stack:
         self._say(f"{child.name} died; Pombo restarted it")
         if self._own_program and self._own_program.forgets and child.name == STORE:
             self._say(shout(f"{self._own_program.what} keeps its data in memory: ALL EARLIER DATA IS LOST"))
+            threading.Thread(target=self._keep_api_key_again, name="pombo-api-key", daemon=True).start()
+
+    @property
+    def _api_key_file(self) -> Path:
+        return self._options.data_dir / API_KEY_FILE
+
+    def _keep_api_key(self) -> None:
+        if self._options.keep_api_key:
+            self._options.keep_api_key(self._environment, self._api_key_file)
+
+    def _keep_api_key_again(self) -> None:
+        """As soon as the store's server can be used again."""
+        while not self._over.wait(WATCH_SECONDS):
+            with suppress(click.ClickException):
+                return self._keep_api_key()
+        return None
 
     def _sweep(self) -> None:
         """Call /sweep, as Cloud Scheduler does in a project."""
@@ -421,6 +446,7 @@ def _serve(stack: Stack) -> None:
     described = stack.describe()
     for name in PORTS:
         click.echo(f"  {name:<9} {described[name]}")
+    click.echo(f"  {'api key':<9} {described['api_key_file']}")
     say = f'{invocation.program()} say "hello" --wait{invocation.data_dir_option(Path(described["data_dir"]))}'
     step(f"Pombo is up. In another terminal: {say}   Ctrl-C stops it.")
     follower = LogFollower(stack.logs)

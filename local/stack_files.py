@@ -10,6 +10,8 @@ LAST_FILE = "last.json"
 LOCK_FILE = "lock"
 LOG_FILE = "logs.jsonl"
 SQLITE_FILE = "pombo.sqlite"
+API_KEY_FILE = "api-key"
+"""An operator's key of the API: the same for each stack on this directory."""
 
 
 def is_running(data_dir: Path) -> bool:

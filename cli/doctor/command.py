@@ -7,10 +7,11 @@ from pathlib import Path
 
 import click
 
-from cli.doctor import checks, handler_check, registry_checks, settings
+from cli.doctor import api_check, checks, handler_check, registry_checks, settings
 from cli.doctor.settings import CannotCheck, Check
 from cli.running import Described, data_dir_option, describe, progress
 from local import terminal
+from local.stack_files import API_KEY_FILE
 from shared import config
 from shared.bootstrap.adapters import crash_points, senders_of
 from shared.bootstrap.backends import RegistryStore, build_queue, build_store
@@ -32,8 +33,8 @@ NO_STACK = "Cannot be checked: no Pombo is running here. Start one with pombo up
 def doctor(points: bool, all_settings: bool, as_json: bool, data_dir: Path) -> None:
     """Check that a Pombo is set up correctly.
 
-    Checks the store, a task's round trip, the token, the clock, the registry of tenants, the senders, the handler and
-    the settings. Exit 1 if a check fails.
+    Checks the store, a task's round trip, the token, the clock, the registry of tenants, the senders, the handler, the
+    API and the settings. Exit 1 if a check fails.
     If no Pombo is running, the command checks the store that the last one left; it cannot check the task and the token.
 
     \b
@@ -109,6 +110,8 @@ def _parts(described: Described, wrong: Mapping[str, list[str]], patience: float
     yield from beside()
     if described.is_local:
         yield _handler(described)
+    if url := described.api:
+        yield _look("api", lambda: api_check.api(url, described.logs.with_name(API_KEY_FILE)))
 
 
 def _registry(

@@ -23,12 +23,12 @@ class CannotCheck(Exception):
 
 
 def faults(environ: Mapping[str, str]) -> dict[str, list[str]]:
-    """The faults that either service would report, by the setting that each sentence begins with. A deployed service is
+    """The faults that a service would report, by the setting that each sentence begins with. A deployed service is
     assumed to run on Cloud Run, wherever this command runs.
     """
     found: dict[str, list[str]] = {}
     there = {"K_SERVICE": "pombo"} if environ.get("APP_ENV", "").strip() in config.DEPLOYED else {}
-    for service in config.BOTH:
+    for service in config.SERVICES:
         try:
             config.load({**environ, **there}, service)
         except ConfigError as error:

@@ -20,7 +20,7 @@ from shared.config.parsers import BadValue, endpoint, header
 from shared.domain.errors import SecretsUnavailable
 from shared.domain.onboarding import Checked
 from shared.domain.tenants import DEFAULT_TENANT, Sender
-from shared.operations.connect import Connect
+from shared.operations.claims import Claims
 from shared.operations.registry import tenant_entry
 from shared.pipeline.clock import Clock, SystemClock
 from shared.pipeline.ports import Secrets, Store
@@ -34,7 +34,7 @@ LONGEST_NAME = 200
 
 @dataclass(frozen=True, slots=True)
 class RegistryContext:
-    """The stack, its registry, and what a command needs beside them. `secrets` and `connect` are made on first use:
+    """The stack, its registry, and what a command needs beside them. `secrets` and `claims` are made on first use:
     most commands need neither.
     """
 
@@ -80,7 +80,7 @@ class RegistryContext:
             if self.secrets().newest(name) is None:
                 hint(f"There is no secret {name} yet, and the number cannot send without it.")
 
-    def connect(self) -> Connect:
+    def claims(self) -> Claims:
         """What checks a token with the provider, keeps it, and has webhooks sent here. Raises ClickException if no
         stack runs: on one machine the provider may be the simulator, which ended with it.
         """
@@ -88,7 +88,7 @@ class RegistryContext:
             raise click.ClickException(
                 f"The token cannot be checked: no Pombo is running here. Start one with {self.running.start}."
             )
-        return build_connect(self.settings, self.store)
+        return Claims(self.registry, self.clock, self.environment, build_connect(self.settings, self.store))
 
 
 def open_registry(data_dir: Path) -> RegistryContext:

@@ -1,23 +1,19 @@
 """Drains: what a command does so that waiting messages are sent at once, and not with their next hop."""
 
 from collections.abc import Iterable
-from datetime import timedelta
 from pathlib import Path
 
 from cli.dead.decision_context import deciding
 from cli.registry.context import hint
 from local.terminal import WrongSettings
 from shared.bootstrap.backends import build_queue
-from shared.domain.drains import DrainTask
 from shared.domain.errors import QueueUnavailable
+from shared.operations import drains
 from shared.operations.connect import StartDrain
 from shared.pipeline.clock import SystemClock
 
 QUEUE_AWAY = "The queue cannot be reached, so its waiting messages go within 10 minutes."
 """A waiting message looks again by itself."""
-
-KNOWN_EVERYWHERE = timedelta(seconds=6)
-"""Every service uses a change of the registry within 5 s: a message that is woken sooner would wait again."""
 
 
 def drain_of(data_dir: Path) -> StartDrain:
@@ -36,9 +32,8 @@ def start_drains(senders: Iterable[str], data_dir: Path) -> None:
 
 
 def _start(senders: Iterable[str], data_dir: Path) -> None:
-    """The drains run once every service knows that the senders may send, by the store's clock: that of an operator's
-    machine may be wrong. Raises QueueUnavailable, also if the settings of the queue are missing: what the command
-    changed is in force all the same. Raises StoreUnavailable.
+    """Raises QueueUnavailable, also if the settings of the queue are missing: what the command changed is in force all
+    the same. Raises StoreUnavailable.
     """
     try:
         decision = deciding(data_dir, needs_queue=True)
@@ -49,6 +44,4 @@ def _start(senders: Iterable[str], data_dir: Path) -> None:
     if not decision.running.runs:
         hint("No Pombo is running here: waiting messages are sent when one starts.")
         return
-    queue, since = build_queue(decision.settings), decision.running.store.time() + KNOWN_EVERYWHERE
-    for sender in senders:
-        queue.ensure_drain(DrainTask(sender, since, SystemClock().token()))
+    drains.start_drains(build_queue(decision.settings), decision.running.store, SystemClock(), senders)

@@ -117,10 +117,10 @@ def add(
     checked: Checked | None = None
     sender = Sender(tenant, provider, provider_id, account, display or "", credential or "", Order(order), pace)
     if secret is not None:
-        operations.check_free(context.registry, context.environment, sender)  # else it would replace another's secret
-        connected = context.connect().connect(sender, secret)
-        sender, checked = connected.sender, connected.checked
-    added = operations.add_sender(context.registry, context.clock, context.environment, sender)
+        connected = context.claims().add(sender, secret)
+        added, checked = connected.sender, connected.checked
+    else:
+        added = operations.add_sender(context.registry, context.clock, context.environment, sender)
     say(as_json, {"id": added.id}, f"Added sender {added.id} to tenant {tenant}.")
     tell_end(checked)
     if credential:

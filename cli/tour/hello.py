@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from cli.api_key import keep_api_key
 from cli.running import data_dir_option, find
 from cli.say import send, watch
 from cli.tour.run_command import run_command
@@ -38,7 +39,7 @@ def tour(once: bool, store: str | None, data_dir: Path, ports: int | None) -> No
             ports = 0 if ports is None else ports
         else:
             data_dir = data_dir.resolve()
-        options = Options(data_dir, store, first_port=8080 if ports is None else ports)
+        options = Options(data_dir, store, first_port=8080 if ports is None else ports, keep_api_key=keep_api_key)
         stack = Stack(options, told_to_end=StopRequested())
         os.environ.pop("STORE", None)  # the stack has read it, and stack.json says how to reach its store
         ending.enter_context(stack.running())
@@ -78,6 +79,7 @@ def what_next(stack: Stack) -> str:
     pombo, here = invocation.program(), invocation.data_dir_option(Path(described["data_dir"]))
     steps = (
         (f'{pombo} say "how are you?" --wait{here}', "send a message as a customer"),
+        (f'{pombo} send "how are you?" --to +15550002222 --wait{here}', "send a message to that customer first"),
         (f"{pombo} trace ID{here}", "show a message's timeline, by any of its ids"),
         (f"{pombo} ledger{here}", "list the messages that WhatsApp accepted"),
         (f"curl {described['webhook']}/readyz", "check that Pombo is ready"),

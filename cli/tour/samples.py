@@ -15,6 +15,7 @@ from pathlib import Path
 
 import click
 
+from cli.api_key import keep_api_key
 from cli.running import Running, find
 from cli.say import watch
 from cli.tour.run_command import run_command
@@ -45,7 +46,8 @@ def try_samples(store: str | None, ports: int | None) -> None:
     with tempfile.TemporaryDirectory(prefix="pombo-") as directory:
         os.environ.setdefault("HANDLER", "handlers.menu:handle")
         stack = Stack(
-            Options(data_dir=Path(directory), store=store, first_port=ports or 0), told_to_end=StopRequested()
+            Options(Path(directory), store, first_port=ports or 0, keep_api_key=keep_api_key),
+            told_to_end=StopRequested(),
         )
         os.environ.pop("STORE", None)  # the stack has read it, and stack.json says how to reach its store
         with stack.running():

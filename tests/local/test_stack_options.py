@@ -6,6 +6,7 @@ import json
 import os
 import re
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -19,6 +20,7 @@ from local.stack import Options, Stack, _locked, _serve
 from local.terminal import WrongSettings
 from local.whatsapp.accounts import APP_ID
 from shared import config
+from tests.support.stack import wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,6 +70,40 @@ def test_ports_move_with_the_first_one_and_control_is_the_eighth(tmp_path: Path)
     described = Stack(Options(tmp_path, first_port=9000)).describe()
 
     assert (described["whatsapp"], described["control"]) == ("http://127.0.0.1:9002", "http://127.0.0.1:9007")
+    assert described["api"] == "http://127.0.0.1:9004"
+
+
+def test_a_stores_own_server_has_the_seventh_port_and_the_sixth_is_kept_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    stack = Stack(Options(tmp_path, "redis", first_port=9000))
+    assert environment_of(stack)["REDIS_URL"] == "redis://127.0.0.1:9006/0"
+    assert sorted(stack._ports.values()) == [9000, 9001, 9002, 9003, 9004, 9006, 9007]
+
+
+def test_api_key_is_kept_before_the_stack_is_ready_and_again_when_the_store_forgot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, Path]] = []
+
+    def keep(environ: Mapping[str, str], path: Path) -> None:
+        asked.append((environ["FIRESTORE_EMULATOR_HOST"], path))
+        if len(asked) == 1:
+            raise click.ClickException("The store is not back yet.")
+
+    monkeypatch.delenv("FIRESTORE_EMULATOR_HOST", raising=False)
+    stack = Stack(Options(tmp_path, "firestore", first_port=9000, keep_api_key=keep), say=lambda _: None)
+    stack._revive(Revived("store"))  # type: ignore[arg-type]
+    wait_until(lambda: len(asked) == 2, "the key is kept, at the second try")
+    assert set(asked) == {("127.0.0.1:9006", tmp_path / "api-key")}
+
+
+@pytest.mark.parametrize("setting", ["META_APP_ID", "META_VERIFY_TOKEN", "MAX_ATTEMPTS"])
+def test_setting_that_one_service_would_refuse_stops_the_start(tmp_path: Path, setting: str) -> None:
+    stack = Stack(Options(tmp_path, first_port=0, settings={setting: "not \x00 right"}))
+    with pytest.raises(WrongSettings, match=setting):
+        stack._check_settings()
 
 
 def test_commands_of_the_stack_know_the_simulators_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +122,8 @@ def test_certificates_are_fetched_from_the_port_that_stays_open(tmp_path: Path) 
 def test_existing_data_directory_becomes_private_to_its_owner(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     data_dir.mkdir(mode=0o700)
-    for name in ("logs.jsonl", "internal.stderr.log", "lock", "ports.json", "faults.sqlite", "oidc-old.pem"):
+    ours = ("logs.jsonl", "internal.stderr.log", "lock", "ports.json", "faults.sqlite", "api-key", "oidc-old.pem")
+    for name in ours:
         (data_dir / name).touch()
         (data_dir / name).chmod(0o644)
     (data_dir / "mine.jsonl").touch()

@@ -14,7 +14,7 @@ from typing import Any
 import click
 import pytest
 
-from cli.doctor import checks
+from cli.doctor import api_check, checks
 from cli.doctor.command import as_text, examine
 from cli.doctor.settings import Check, check_all, faults
 from cli.running import Described, describe
@@ -63,7 +63,7 @@ def test_every_check_passes_on_a_healthy_stack(stack: Stack) -> None:
 
     assert (result.returncode, result.stderr) == (0, "")
     found = json.loads(result.stdout)
-    assert [check["check"] for check in found] == [*PARTS, "handler", *(setting.name for setting in SETTINGS)]
+    assert [check["check"] for check in found] == [*PARTS, "handler", "api", *(setting.name for setting in SETTINGS)]
     assert {tuple(check) for check in found} == {("check", "ok", "sentence")}
     assert all(check["ok"] for check in found)
     assert TASK_TOKEN not in result.stdout, "a secret is not shown"
@@ -75,7 +75,7 @@ def test_doctor_prints_one_line_for_each_check(stack: Stack) -> None:
 
     assert result.returncode == 0
     lines = result.stdout.splitlines()
-    assert len(lines) == len(SETTINGS) + len(PARTS) + 1
+    assert len(lines) == len(SETTINGS) + len(PARTS) + 2
     assert all(line.startswith("ok  ") for line in lines)
     assert "\x1b[" not in result.stdout, "no colours into a pipe"
 
@@ -102,6 +102,20 @@ def test_doctor_without_a_stack_reports_it_in_one_line(tmp_path: Path) -> None:
     result = cli("doctor", "--data-dir", str(tmp_path))
     assert (result.returncode, result.stdout) == (1, "")
     assert "No Pombo is running" in result.stderr
+
+
+def test_api_that_is_away_or_refuses_its_key_is_reported(stack: Stack, tmp_path: Path) -> None:
+    right, wrong = stack.data_dir / "api-key", tmp_path / "api-key"
+    wrong.write_text(f"pombo_{'0' * 16}_{'0' * 64}")
+    assert api_check.api(stack.described["api"], right).endswith(f"and takes the key in {right}.")
+    for url, path, sentence in (
+        ("http://127.0.0.1:9", right, "does not answer at http://127.0.0.1:9"),
+        (stack.described["api"], wrong, "refuses the key"),
+        (stack.described["api"], tmp_path / "none", "cannot be read"),
+        (stack.described["webhook"], right, "answered 4"),
+    ):
+        with pytest.raises(checks.Wrong, match=sentence):
+            api_check.api(url, path)
 
 
 # ---- doctor's own event
@@ -508,9 +522,9 @@ def test_store_in_the_environment_goes_before_a_stack(
     assert (found.is_local, found.environ["SQLITE_PATH"]) == (False, str(tmp_path / "another.sqlite"))
 
 
-def test_the_queue_of_either_services_settings_is_the_same(tmp_path: Path) -> None:
+def test_the_queue_can_be_built_from_each_services_settings(tmp_path: Path) -> None:
     environ = {"SQLITE_PATH": str(tmp_path / "pombo.sqlite")}
-    for service in config.BOTH:
+    for service in config.SERVICES:
         assert build_queue(config.load(environ, service)) is not None
 
 

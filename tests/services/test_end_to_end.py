@@ -26,7 +26,11 @@ DELIVERIES = 20
 """How often a POST is delivered again here. Meta does so for seven days."""
 
 
-@pytest.fixture(scope="module", params=config.STORES)
+IN_CI = [pytest.param(store, marks=[pytest.mark.slow] if store == "redis" else []) for store in config.STORES]
+"""The contract suites have what distinguishes Redis, and test_up_stores a message through a stack on it."""
+
+
+@pytest.fixture(scope="module", params=IN_CI)
 def store_name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

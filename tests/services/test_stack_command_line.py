@@ -57,7 +57,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_up_describes_itself_in_one_line(plain: Stack) -> None:
     described = plain.described
 
-    assert described.keys() == {*SERVICES, "tasks", "whatsapp", "control", "store", "data_dir", "pids"}
+    assert described.keys() == {*SERVICES, "tasks", "whatsapp", "control", "store", "data_dir", "api_key_file", "pids"}
     assert described["store"] == "sqlite"
     assert described["data_dir"] == str(plain.data_dir)
     assert described["pids"].keys() == {*SERVICES, "tasks", "whatsapp", "store"}
@@ -359,7 +359,7 @@ def test_a_killed_process_is_back_at_once_and_takes_its_workers_along(plain: Sta
         wait_until(lambda of=name, old=killed: plain.pids()[of] != old[of], f"pids.json names another {name}", 4)
         wait_until(lambda old=workers: not any(map(is_running, old)), f"the workers of {name} are gone", 4)
         plain.wait_back(killed)
-        assert bool(workers) == (name == "internal"), "gunicorn's worker; the webhook service is one process"
+        assert bool(workers) == (name in ("api", "internal")), "gunicorn's worker; the webhook service is one process"
     assert plain.cli("say", "hello", "--wait").returncode == 0
 
 

@@ -45,7 +45,9 @@ def test_healthy_service_answers_ok(stack: Stack, service: str) -> None:
 @EACH_SERVICE
 @pytest.mark.parametrize("path", ["/livez", "/startz", "/readyz", "/health"])
 def test_health_routes_accept_only_get(stack: Stack, service: str, path: str) -> None:
-    assert stack.http.post(stack.described[service] + path).status_code == 405
+    """The API asks for a key before it tells what a path takes."""
+    expected = 401 if service == "api" else 405
+    assert stack.http.post(stack.described[service] + path).status_code == expected
 
 
 def test_a_service_whose_handlers_all_hang_asks_to_be_replaced(fragile: Stack, contacts: Callable[[], str]) -> None:
@@ -95,7 +97,7 @@ def test_locked_store_during_processing_only_delays_messages(fragile: Stack, con
         db.execute("ROLLBACK")
         db.close()
 
-    assert answers == [200, 200]
+    assert answers == [200] * len(SERVICES)
     fragile.wait_settled(ids, 90)
     assert [fragile.texts(one) for one in people] == [["1", "2"]] * 6
 

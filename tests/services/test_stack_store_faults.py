@@ -1,12 +1,15 @@
 """A store's server that fails in every way a server can: nothing is acknowledged meanwhile, and nothing is lost."""
 
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 
 from local.faulty_proxy import FaultyProxy
@@ -15,7 +18,7 @@ from shared.domain.errors import StoreUnavailable
 from shared.pipeline.ports import Store
 from tests.support.payloads import of_texts, text
 from tests.support.real_servers import frozen
-from tests.support.stack import Stack, server_of, wait_until
+from tests.support.stack import SENDER, Stack, server_of, wait_until
 
 PROMISED_SECONDS = 5
 SERVERS = ("redis", "firestore")
@@ -106,6 +109,49 @@ def test_store_outage_during_processing_only_delays_messages(
     stack.wait_until(lambda: all(map(stack.event, ids)), "all of them are stored", 90)
     stack.wait_settled(ids, 90)
     assert [stack.texts(one) for one in people] == [["1", "2", "3"]] * len(people)
+
+
+@each_way
+def test_send_in_a_store_outage_is_refused_in_time_and_counts_once_when_repeated(
+    faulty: Faulty, contact: str, way: str
+) -> None:
+    stack, key = faulty.stack, uuid.uuid4().hex
+    with WAYS[way](faulty):
+        began = time.monotonic()
+        refused = send(stack, contact, key)
+        took = time.monotonic() - began
+
+    assert (refused.status_code, refused.json()["code"]) == (503, "UNAVAILABLE")
+    assert took < PROMISED_SECONDS
+    assert refused.headers["Retry-After"].isdigit()
+    sent_once(stack, contact, key)
+
+
+def test_send_whose_answer_is_lost_after_the_commit_counts_once_when_repeated(faulty: Faulty, contact: str) -> None:
+    """The repeated request is the same message: at once, or because its caller repeats it."""
+    stack, key = faulty.stack, uuid.uuid4().hex
+    for _ in range(2):
+        faulty.proxy.swallow_next_answer(True, holding=MARK[stack.store_name])
+    assert send(stack, contact, key).status_code in (202, 503)
+    faulty.proxy.restore()
+    sent_once(stack, contact, key)
+
+
+def sent_once(stack: Stack, contact: str, key: str) -> None:
+    """Repeat the request until it is taken: the message is sent once, and the same request again changes nothing."""
+    stack.wait_until(lambda: send(stack, contact, key).status_code == 202, "the repeated request is taken")
+    stack.wait_until(lambda: stack.texts(contact), "the message is sent", 60)
+    again = send(stack, contact, key)
+    stack.wait_until(lambda: stack.store.get(again.json()["id"]).final, "the message is final", 60)
+    assert (again.status_code, stack.texts(contact)) == (202, ["a reminder"])
+
+
+def send(stack: Stack, contact: str, key: str) -> httpx.Response:
+    """POST /v1/messages with the key of the stack's file."""
+    authorization = f"Bearer {Path(stack.described['api_key_file']).read_text().strip()}"
+    headers = {"Authorization": authorization, "Idempotency-Key": key}
+    body = {"from": SENDER, "to": f"+{contact}", "text": "a reminder"}
+    return stack.http.post(f"{stack.described['api']}/v1/messages", json=body, headers=headers)
 
 
 @pytest.mark.parametrize("hang_up", [True, False], ids=["and the connection ends", "and nothing more is heard"])

@@ -302,36 +302,36 @@ def test_redis_that_cannot_be_run_is_reported_in_one_line(tmp_path: Path) -> Non
 # ---- ports, options, and the tour
 
 
-def test_the_servers_port_is_the_one_after_the_four(tmp_path: Path) -> None:
+def test_the_servers_port_is_the_sixth_after_the_first(tmp_path: Path) -> None:
     need_server_of("redis")
-    first = five_free_ports()
+    first = eight_free_ports()
     with Stack(tmp_path / "data", ("--no-sweep", "--ports", str(first)), store_name="redis") as stack:
         assert stack.described["webhook"].endswith(f":{first}")
         assert stack.described["tasks"].endswith(f":{first + 3}")
-        assert stack.environment["REDIS_URL"] == f"redis://127.0.0.1:{first + 4}/0"
+        assert stack.environment["REDIS_URL"] == f"redis://127.0.0.1:{first + 6}/0"
 
-        other = refused("--data-dir", str(tmp_path / "other"), "--ports", str(first + 4), env=clean_environment())
+        other = refused("--data-dir", str(tmp_path / "other"), "--ports", str(first + 6), env=clean_environment())
 
-    assert f"Port {first + 4} is in use" in other
+    assert f"Port {first + 6} is in use" in other
 
 
-def five_free_ports() -> int:
-    """The first of five."""
-    for first in range(20000, 30000, 5):
+def eight_free_ports() -> int:
+    """The first of eight."""
+    for first in range(20000, 30000, 8):
         try:
-            for port in range(first, first + 5):
+            for port in range(first, first + 8):
                 with socket.socket() as probe:
                     probe.bind(("127.0.0.1", port))
         except OSError:
             continue
         return first
-    raise AssertionError("there are no five ports in a row")
+    raise AssertionError("there are no eight ports in a row")
 
 
 @pytest.mark.parametrize(
     ("settings", "options", "store"),
     [
-        ({"STORE": "redis"}, (), "redis"),
+        pytest.param({"STORE": "redis"}, (), "redis", marks=pytest.mark.slow),  # test_tour_runs_on_the_chosen_store
         ({"STORE": "redis"}, ("--store", "sqlite"), "sqlite"),
         pytest.param({"STORE": "firestore"}, ("--store", "redis"), "redis", marks=pytest.mark.slow),
         pytest.param({"STORE": ""}, (), "sqlite", marks=pytest.mark.slow),
@@ -356,13 +356,16 @@ def test_unknown_store_is_reported_in_one_line(tmp_path: Path) -> None:
 def test_up_help_names_the_stores_and_their_port() -> None:
     words = " ".join(cli("up", "--help").stdout.split())
 
-    for said in ("pombo up --store redis", "N+4", "[sqlite|firestore|redis]", "REDIS_URL", "in memory"):
+    for said in ("pombo up --store redis", "N+6", "[sqlite|firestore|redis]", "REDIS_URL", "in memory"):
         assert said in words
 
 
 @pytest.mark.parametrize(
     ("store", "arguments", "settings"),
-    [("redis", [], {"STORE": "redis"}), ("firestore", ["--store", "firestore"], {})],
+    [
+        ("redis", [], {"STORE": "redis"}),
+        pytest.param("firestore", ["--store", "firestore"], {}, marks=pytest.mark.slow),
+    ],
     ids=["redis, by STORE", "firestore, by the option"],
 )
 def test_tour_runs_on_the_chosen_store(

@@ -7,11 +7,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import httpx
+
 from shared.domain.identity import Echo, change_event_id, message_event_id, outbound_key
 from shared.domain.marks import Block, Credential, RefusedCredential
 from shared.domain.record import Delivery
-from shared.domain.tenants import Sender, Tenant
+from shared.domain.tenants import DEFAULT_TENANT, Scope, Sender, Tenant
 from shared.operations.connect import credential_name
+from shared.operations.keys import add_key
 from shared.operations.registry import add_tenant
 from shared.operations.senders import add_sender
 from shared.pipeline.clock import SystemClock
@@ -360,9 +363,22 @@ def a_sweep(rig: Rig) -> Outcome:
     return lambda: rig.sweep() and person.has("hello")
 
 
+def counters_that_are_written(rig: Rig) -> Outcome:
+    """A process writes its counters once a minute, within a request: messages come until it has."""
+    people: list[Person] = []
+
+    def have_been_written() -> bool:
+        people.append(Person(rig))
+        people[-1].writes("hello")
+        return rig.has_crashed()
+
+    rig.wait_until(have_been_written, "the crash")
+    return lambda: all(one.has("hello") for one in people)
+
+
 def a_question_about_readiness(rig: Rig) -> Outcome:
-    """Both services are asked, whatever the first answers."""
-    return lambda: [rig.is_ready(service) for service in SERVICES] == [True, True]
+    """All services are asked, whatever the first answers."""
+    return lambda: [service for service in SERVICES if not rig.is_ready(service)] == []
 
 
 def a_handshake(rig: Rig) -> Outcome:
@@ -375,3 +391,149 @@ def a_store_that_is_away_at_the_end(rig: Rig) -> Outcome:
     person = Person(rig)
     person.writes("!lock")
     return lambda: person.has("after 1")
+
+
+# ---- the API
+
+
+@dataclass
+class Program:
+    """A business's program, which sends one message and repeats each request until it is answered."""
+
+    rig: Rig
+    key: str = ""
+
+    def __post_init__(self) -> None:
+        self.number = f"1555{8_000_000 + next(_contacts)}"
+        self.key = self.key or (self.rig.stack.data_dir / "api-key").read_text().strip()
+        self.idempotency_key = uuid.uuid4().hex
+        self.answers: set[bytes] = set()
+
+    def sends(self, **more: str) -> str:
+        """The message's id."""
+        body = {"to": f"+{self.number}", "text": "a reminder", **more}
+        answer = self._until(202, "POST", "/v1/messages", body)
+        self.answers.add(answer.content)
+        id: str = answer.json()["id"]
+        return id
+
+    def cancels(self, id: str) -> None:
+        self._until(200, "POST", f"/v1/messages/{id}/cancel")
+
+    def sees(self, id: str, shown: str) -> bool:
+        answer = self.rig.asks_api("GET", f"/v1/messages/{id}", self.key)
+        return answer is not None and answer.status_code == 200 and answer.json()["shown"] == shown
+
+    def has(self, id: str, *texts: str) -> bool:
+        """The message is final, these texts have arrived, and every request was answered with the same bytes."""
+        record = self.rig.stack.store.get(id)
+        arrived = self.rig.stack.texts(self.number) == list(texts)
+        return bool(record and record.final and arrived and len(self.answers) == 1)
+
+    def replays(self, id: str) -> None:
+        self._until(200, "POST", f"/v1/dead-letters/{id}/replay", {})
+
+    def gets(self, path: str, status: int = 200) -> Any:
+        """The body; None unless the answer has this status."""
+        answer = self.rig.asks_api("GET", path, self.key)
+        return answer.json() if answer is not None and answer.status_code == status else None
+
+    def posts(self, path: str, body: Any) -> int | None:
+        """The status; None if there is no answer."""
+        answer = self.rig.asks_api("POST", path, self.key, body)
+        return answer.status_code if answer is not None else None
+
+    def _until(self, status: int, method: str, path: str, body: Any = None) -> httpx.Response:
+        def answered() -> httpx.Response | None:
+            answer = self.rig.asks_api(method, path, self.key, body, self.idempotency_key)
+            return answer if answer is not None and answer.status_code == status else None
+
+        found = self.rig.wait_until(answered, f"{path} is answered {status}")
+        assert found is not None
+        return found
+
+
+def a_message_of_a_program(rig: Rig) -> Outcome:
+    """By an operator's key, from a number that is named by its id at WhatsApp."""
+    program = Program(rig)
+    id = program.sends(**{"from": SENDER})
+    return lambda: program.has(id, "a reminder")
+
+
+def a_message_that_a_program_sends_twice(rig: Rig) -> Outcome:
+    """The second request comes while the message still waits: then it makes the task again."""
+    program = Program(rig)
+    message = {"from": SENDER, "delay": "100s"}
+    id = program.sends(**message)
+    assert program.sends(**message) == id
+    return lambda: program.has(id, "a reminder")
+
+
+def a_message_from_a_tenants_only_number(rig: Rig) -> Outcome:
+    _, key = add_key(rig.stack.store, SystemClock(), DEFAULT_TENANT, frozenset(Scope))
+    program = Program(rig, key)
+    id = program.sends()
+    return lambda: program.has(id, "a reminder")
+
+
+def a_message_that_a_program_cancels(rig: Rig) -> Outcome:
+    """In time. Its task comes when the message would have been due, and finds that there is nothing to do."""
+    program = Program(rig)
+    id = program.sends(**{"from": SENDER, "delay": "300s"})
+    program.cancels(id)
+    return lambda: program.has(id) and rig.stack.state_of(id) == "dropped"
+
+
+def a_message_that_a_program_looks_at(rig: Rig) -> Outcome:
+    program = Program(rig)
+    id = program.sends(**{"from": SENDER})
+    return lambda: program.sees(id, "sent") and program.has(id, "a reminder")
+
+
+def a_dead_letter_that_a_program_replays(rig: Rig) -> Outcome:
+    program = Program(rig)
+    rig.stack.fault("send", "error", code=131026, match={"to": program.number})
+    id = program.sends(**{"from": SENDER})
+    rig.wait_until(lambda: rig.stack.state_of(id) == "dead", "it is refused")
+    program.replays(id)
+    return lambda: program.has(id, "a reminder")
+
+
+def lists_that_a_program_reads(rig: Rig) -> Outcome:
+    program = Program(rig)
+    paths = ("/v1/messages?tenant=default", "/v1/dead-letters", "/v1/keys")
+    return lambda: [path for path in paths if program.gets(path) is None] == []
+
+
+def health_that_a_program_reads(rig: Rig) -> Outcome:
+    program = Program(rig)
+    paths = ("/health/whatsapp", "/health/whatsapp/detailed", "/health/whatsapp/dlq", "/v1/admin/health")
+    return lambda: [path for path in paths if program.gets(path) is None] == []
+
+
+def a_number_that_a_program_connects(rig: Rig) -> Outcome:
+    """A repeated request finds the number taken if the first one came so far; the number is connected then."""
+    program, place = Program(rig), next(_numbers)
+    tenant, number, account, token = f"tenant-{place}", f"2000000{place}", f"3000000{place}", f"token-of-{place}"
+    rig.stack.control("POST", "senders", {"phone_number_id": number, "waba": account, "token": token})
+    add_tenant(rig.stack.store, SystemClock(), Tenant(tenant), 20)
+    body = {"tenant": tenant, "provider": "meta", "id": number, "account": account, "token": token}
+    rig.wait_until(lambda: program.posts("/v1/senders", body), "the number is connected, or was")
+
+    def is_connected() -> bool:
+        found = program.gets(f"/v1/senders/{Sender(tenant, 'meta', number).id}")
+        return found is not None and found["auth"]["state"] == "connected"
+
+    return lambda: is_connected() or (program.posts("/v1/senders", body) == 201 and is_connected())
+
+
+def a_number_that_a_program_reconnects(rig: Rig) -> Outcome:
+    program, place = Program(rig), next(_numbers)
+    tenant, number, account, token = f"tenant-{place}", f"2000000{place}", f"3000000{place}", f"token-of-{place}"
+    rig.stack.control("POST", "senders", {"phone_number_id": number, "waba": account, "token": token})
+    add_tenant(rig.stack.store, SystemClock(), Tenant(tenant), 20)
+    sender = Sender(tenant, "meta", number, account)
+    add_sender(rig.stack.store, SystemClock(), (), replace(sender, credential=credential_name(sender)))
+    path = f"/v1/senders/{sender.id}/reconnect"
+    rig.wait_until(lambda: program.posts(path, {"token": token}) == 200, "the number is connected again")
+    return lambda: FileSecrets(rig.stack.data_dir / FILE).newest(credential_name(sender)) == token

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc
 import httpx
@@ -130,6 +130,19 @@ class Rig:
         """Whether WhatsApp's handshake with the webhook is answered with its challenge."""
         query = f"hub.mode=subscribe&hub.verify_token={LOCAL_SECRETS['META_VERIFY_TOKEN']}&hub.challenge=1158201444"
         return self._status(lambda: self.stack.get("webhook", f"/webhooks/whatsapp?{query}")) == 200
+
+    def asks_api(
+        self, method: str, path: str, key: str, body: Any = None, idempotency_key: str | None = None
+    ) -> httpx.Response | None:
+        """The answer of the API; None if it died, or is not up again yet."""
+        headers = {
+            "Authorization": f"Bearer {key}",
+            **({"Idempotency-Key": idempotency_key} if idempotency_key else {}),
+        }
+        try:
+            return self.stack.http.request(method, self.stack.described["api"] + path, json=body, headers=headers)
+        except httpx.TransportError:
+            return None
 
     def _status(self, call: Callable[[], httpx.Response]) -> int | None:
         try:

@@ -21,7 +21,7 @@ import yaml
 
 from tests.support import fake_cloud
 from tests.support.fake_cloud import REPOSITORY, serving
-from tests.support.tree import ROOT
+from tests.support.tree import ROOT, SERVICES
 
 BUILD: Mapping[str, Any] = yaml.safe_load((ROOT / "cloudbuild.yaml").read_text())
 DEPLOYMENT: Mapping[str, Any] = yaml.safe_load((ROOT / "cloudbuild-deploy.yaml").read_text())
@@ -36,6 +36,7 @@ class Candidate:
     health: tuple[int, str] = (200, '{"services": {"store": "connected", "queue": "connected"}}')
     handshake: int = 403
     unsigned: int = 403
+    without_key: int = 401
     metrics: Callable[[Mapping[str, list[str]]], tuple[int, dict[str, Any]]] = lambda _: (200, {})
     url: str = ""
 
@@ -51,12 +52,14 @@ def answering(says: Candidate) -> Iterator[Candidate]:
                 assert urlsplit(self.path).path == "/v3/projects/my-project/timeSeries"
                 status, document = says.metrics(parse_qs(urlsplit(self.path).query))
                 self._answer(status, json.dumps(document))
+            elif self.path == "/health":
+                self._answer(*says.health)
             else:
-                self._answer(*(says.health if self.path == "/health" else (says.handshake, "")))
+                self._answer(says.without_key if self.path == "/v1/messages" else says.handshake, "")
 
         def do_POST(self) -> None:
-            assert "X-Hub-Signature-256" not in self.headers
-            self._answer(says.unsigned, "")
+            assert not {"X-Hub-Signature-256", "Authorization"} & set(self.headers)
+            self._answer(says.without_key if self.path == "/v1/messages" else says.unsigned, "")
 
         def _answer(self, status: int, body: str) -> None:
             self.send_response(status)
@@ -189,8 +192,9 @@ class Project:
         """Run a gcloud command as an operator."""
         subprocess.run(["gcloud", *words], env=self.environment, check=True, capture_output=True, timeout=STEP_SECONDS)
 
-    def serves(self) -> tuple[str, str]:
-        return serving(self.state, "pombo-webhook"), serving(self.state, "pombo-internal")
+    def serves(self) -> tuple[str, ...]:
+        """The image that each service serves, in the order of the list of services."""
+        return tuple(serving(self.state, f"pombo-{service}") for service in SERVICES)
 
     def addresses(self) -> list[str]:
         """Revisions that have an address of their own."""
@@ -227,5 +231,11 @@ def image(service: str, number: int) -> str:
     return fake_cloud._digest(f"{REPOSITORY}/{service}:{build_id(number)}")
 
 
-def both(number: int) -> tuple[str, str]:
-    return image("webhook", number), image("internal", number)
+def all_of(number: int) -> tuple[str, ...]:
+    """The image of each service of one release."""
+    return tuple(image(service, number) for service in SERVICES)
+
+
+def images(webhook: int, api: int, internal: int) -> tuple[str, str, str]:
+    """Images of several releases."""
+    return image("webhook", webhook), image("api", api), image("internal", internal)

@@ -48,6 +48,9 @@ SERVICES = (*services.SERVICES, "tasks")
 SECONDS = 30.0
 """A wait's deadline in seconds. It costs nothing if all works, and the machine may be busy."""
 
+LONGEST_PAUSE = 0.3
+"""Seconds between two looks at what lasts long: a look may ask several processes and read the whole log."""
+
 UP_SECONDS = 60.0
 
 LOCAL_EVENTS = frozenset(
@@ -88,14 +91,15 @@ def wait_until(
     more: Callable[[], str] = str,
     pause: float = 0.03,
 ) -> T:
-    """The condition's first true value; `pause` seconds lie between two looks. Fails after the deadline, with the text
-    of `more`.
+    """The condition's first true value. Between two looks lies a tenth of what was waited so far, at least `pause`
+    seconds and at most LONGEST_PAUSE or `pause`. Fails after the deadline, with the text of `more`.
     """
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
     while not (value := _tried(condition)):
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > seconds:
             raise AssertionError(f"Not within {seconds:g} s: {what}.\n{more()}")
-        time.sleep(pause)
+        time.sleep(max(pause, min(LONGEST_PAUSE, waited / 10)))
     return value
 
 
@@ -439,13 +443,10 @@ class Stack:
 
     def logs(self, event: str | None = None, **fields: Any) -> list[dict[str, Any]]:
         """Log lines of one event that have these fields."""
-        found = []
+        named = "" if event is None else f'"{event}"'
         *complete, _beginning = (self.data_dir / "logs.jsonl").read_text().split("\n")  # the last is being written
-        for text in complete:
-            line = json.loads(text)
-            if event in (None, line.get("event")) and fields.items() <= line.items():
-                found.append(line)
-        return found
+        lines = (json.loads(text) for text in complete if named in text)
+        return [line for line in lines if event in (None, line["event"]) and fields.items() <= line.items()]
 
     # ---- waiting
 

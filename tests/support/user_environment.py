@@ -15,11 +15,12 @@ OF_PROGRAMS = frozenset(
         "FAKE_PROJECT",
         "GOOGLE_OAUTH_ACCESS_TOKEN",
         "HANDLER_CALLS",
+        "POMBO_API_KEY",
         "POMBO_CALLED_BY",
         "_PYTHON_IMAGE",
     }
 )
-"""Read by .ci/audit.py, by infra/release, by an example handler, and by programs that tests start."""
+"""Read by .ci/audit.py, by infra/release, by `pombo send`, by an example handler, and by programs that tests start."""
 
 OF_LIBRARIES = frozenset(
     {
