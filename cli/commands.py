@@ -17,6 +17,7 @@ from shared.domain.errors import PomboError
 MODULES = {
     "up": "cli.up",
     "say": "cli.say",
+    "send": "cli.send",
     "ledger": "cli.ledger",
     "trace": "cli.trace",
     "dead": "cli.dead.command",
@@ -61,6 +62,8 @@ def pombo() -> None:
     Examples:
       pombo up                      start Pombo on this machine
       pombo say "hello" --wait      send a message as a customer and wait for the reply
+      pombo send "Hello" --to +15550002222 --wait
+                                    send a message first
       pombo ledger                  list the messages that the WhatsApp simulator accepted
       pombo trace ID                show the timeline of a message
       pombo dead list               list dead letters

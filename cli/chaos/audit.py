@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from cli.chaos.api_fate import judge_api_message
+from cli.chaos.api_load import ApiSent
 from cli.chaos.message_fate import (
     BAD,
     Evidence,
@@ -41,15 +43,16 @@ class Audit:
 
     received: Counter[Fate] = field(default_factory=Counter)
     replies: Counter[Fate] = field(default_factory=Counter)
+    by_api: Counter[Fate] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     doubted: int = 0
     on_their_way: int = 0
-    """Messages received that still had an open record when the run was stopped early."""
+    """Messages that still had an open record when the run was stopped early."""
     findings: list[Finding] = field(default_factory=list)
 
     @property
     def bad(self) -> int:
-        return sum(counts[fate] for counts in (self.received, self.replies) for fate in BAD)
+        return sum(counts[fate] for counts in (self.received, self.replies, self.by_api) for fate in BAD)
 
     def note(self, counts: Counter[Fate], fate: Fate, key: str | None, sentence: str) -> None:
         counts[fate] += 1
@@ -64,7 +67,8 @@ Read = Callable[[str], Delivery | None]
 @dataclass(frozen=True, slots=True)
 class AuditInputs:
     """What the audit judges. `ledger` is grouped by the key that each entry echoes, in order. `refused`: contacts whom
-    WhatsApp never delivers to. `evidence`: from the logs, about messages that were sent twice.
+    WhatsApp never delivers to. `evidence`: from the logs, about messages that were sent twice. `by_api`: what programs
+    sent through the API, and what it answered them.
     """
 
     ledger: Mapping[str | None, Sequence[LedgerEntry]]
@@ -72,6 +76,7 @@ class AuditInputs:
     refused: Collection[str]
     rules: Rules
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
+    by_api: Sequence[ApiSent] = ()
     ended_at: datetime | None = None
     """When the run was stopped, if before it became quiet. The audit does not judge what was open then."""
 
@@ -84,9 +89,13 @@ def by_key(ledger: Iterable[LedgerEntry]) -> dict[str | None, list[LedgerEntry]]
 
 
 def audit(sent: Iterable[Inbound], inputs: AuditInputs) -> Audit:
-    """Judge every message that was sent to the business, every reply planned, and every entry of the ledger."""
+    """Judge every message that was sent to the business or through the API, every reply planned, and every entry of
+    the ledger.
+    """
     account = Audit()
     planned: set[str | None] = set()
+    for program in inputs.by_api:
+        planned.add(_judge_api_message(account, program, inputs))
     for inbound in sent:
         business = inputs.rules.businesses[inbound.tenant]
         key = message_event_id("meta", business.sender, inbound.id)
@@ -131,14 +140,38 @@ def _judge_replies(account: Audit, inbound: Inbound, keys: Sequence[str], inputs
         record, found = inputs.read(key), inputs.ledger.get(key, ())
         is_refused = inbound.contact in inputs.refused
         fate, sentence = judge_reply(inbound.contact, reply, record, found, is_refused, business)
-        evidence = inputs.evidence.get(key, Evidence())
-        if fate is Fate.DOUBLED and record and is_by_policy(found, record, evidence, inputs.rules):
-            fate = Fate.DOUBLED_BY_POLICY
+        fate = _excused(fate, key, record, inputs)
         replayed = record is not None and record.round > 0
         if fate not in BAD and found and found[0].place < last and not replayed:
             fate, sentence = Fate.OUT_OF_ORDER, "A reply was sent before the one that precedes it."
         last = max([last, *(entry.place for entry in found[:1] if not replayed)])
-        account.doubted += record is not None and record.doubts > 0
-        if record and record.state is State.DEAD and fate is not Fate.DEAD_AS_PLANNED:
-            account.reasons[f"{record.kind}: {record.reason}"] += 1
+        _note_record(account, fate, record)
         account.note(account.replies, fate, key, sentence)
+
+
+def _judge_api_message(account: Audit, sent: ApiSent, inputs: AuditInputs) -> str:
+    """The key that the message must have."""
+    business = inputs.rules.businesses[sent.message.tenant]
+    key = sent.message.key(business.tenant)
+    record, found = inputs.read(key), inputs.ledger.get(key, ())
+    if inputs.ended_at and (not sent.answered or _was_on_its_way(record, [], inputs.ended_at, inputs.read)):
+        account.on_their_way += 1
+        return key
+    fate, sentence = judge_api_message(sent, record, found, sent.message.contact in inputs.refused, business)
+    fate = _excused(fate, key, record, inputs)
+    _note_record(account, fate, record)
+    account.note(account.by_api, fate, key, sentence)
+    return key
+
+
+def _excused(fate: Fate, key: str, record: Delivery | None, inputs: AuditInputs) -> Fate:
+    """The same fate, unless the policy for doubts allowed the second send."""
+    evidence = inputs.evidence.get(key, Evidence())
+    by_policy = record and is_by_policy(inputs.ledger.get(key, ()), record, evidence, inputs.rules)
+    return Fate.DOUBLED_BY_POLICY if fate is Fate.DOUBLED and by_policy else fate
+
+
+def _note_record(account: Audit, fate: Fate, record: Delivery | None) -> None:
+    account.doubted += record is not None and record.doubts > 0
+    if record and record.state is State.DEAD and fate is not Fate.DEAD_AS_PLANNED:
+        account.reasons[f"{record.kind}: {record.reason}"] += 1

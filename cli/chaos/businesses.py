@@ -6,8 +6,9 @@ from pathlib import Path
 
 from cli.chaos.simulator_control import SimulatorControl
 from cli.running import Running
-from shared.domain.tenants import DEFAULT_TENANT, Sender, Tenant
+from shared.domain.tenants import DEFAULT_TENANT, Scope, Sender, Tenant
 from shared.operations.connect import credential_name
+from shared.operations.keys import add_key
 from shared.operations.registry import add_tenant
 from shared.operations.senders import add_sender
 from shared.pipeline.clock import SystemClock
@@ -50,3 +51,8 @@ def register(
         add_tenant(running.registry, clock, Tenant(business.tenant), pairs)
         add_sender(running.registry, clock, running.senders, sender)
         control.post("senders", {"phone_number_id": business.sender, "waba": business.account, "token": token})
+
+
+def api_keys(known: Sequence[Business], running: Running) -> Sequence[str]:
+    """A new API key of each business, which may send and nothing else."""
+    return [add_key(running.registry, SystemClock(), business.tenant, {Scope.SEND})[1] for business in known]

@@ -1,7 +1,9 @@
 """Collect the result of a chaos run from the ledger, the records and the logs."""
 
+from collections.abc import Sequence
 from itertools import islice
 
+from cli.chaos.api_load import ApiSent
 from cli.chaos.audit import AuditInputs, audit, by_key
 from cli.chaos.enough_faults import needs
 from cli.chaos.fault_injection import FaultInjector
@@ -18,13 +20,18 @@ TIMELINES = 5
 
 
 def close(
-    run_settings: RunSettings, plan: Plan, running_stack: RunningStack, injector: FaultInjector, end: End
+    run_settings: RunSettings,
+    plan: Plan,
+    running_stack: RunningStack,
+    injector: FaultInjector,
+    by_api: Sequence[ApiSent],
+    end: End,
 ) -> Result:
     """Collect everything that a run found."""
     ledger = by_key(entries(running_stack.control.get("ledger")))
     told = read_logs(running_stack.data_dir, {key for key, found in ledger.items() if key and len(found) > 1})
     rules = Rules(running_stack.businesses, run_settings.policy, run_settings.limits.doubt_window)
-    inputs = AuditInputs(ledger, running_stack.read, plan.refused, rules, told.evidence, end.early)
+    inputs = AuditInputs(ledger, running_stack.read, plan.refused, rules, told.evidence, by_api, end.early)
     account = audit(islice(plan.messages, end.sent), inputs)
     made = running_stack.control.get("faults/made")
     kills = {name: injector.injected[Action.KILL, name] for name in run_settings.killed}
@@ -38,6 +45,7 @@ def close(
         made=made,
         account=account,
         told=told,
+        by_api=by_api,
         needs=list(needs(run_settings.order.messages, kills, interrupted, account.doubted, twice, outages)),
         timelines=[running_stack.timeline(finding.key) for finding in account.findings[:TIMELINES]],
     )

@@ -40,6 +40,13 @@ class _Number(click.FloatRange):
     show_default=True,
     help="Number of businesses, each with one number.",
 )
+@click.option(
+    "--api-share",
+    type=_Number(0, 1),
+    default=0.2,
+    show_default=True,
+    help="Messages sent through the API, as a share of --messages; they come in addition.",
+)
 @click.option("--contacts", type=click.IntRange(2, 100_000), help="Number of customers.  [default: one for 5 messages]")
 @click.option("--no-sweep", is_flag=True, help="Do not run the sweep. The queue then loses no tasks, like a real one.")
 @click.option("--withhold-receipts", is_flag=True, help="Deliver no receipts: messages in doubt stay in doubt.")
@@ -68,7 +75,8 @@ def chaos(**wanted: Any) -> None:
 
     Starts its own Pombo on free ports and sends it messages. Meanwhile it kills, freezes and cuts off the processes,
     and makes WhatsApp and the queue fail. Then it waits until all work is done, and compares the messages that WhatsApp
-    accepted with those that the handler planned.
+    accepted with those that the handler planned. Some more messages it sends through the API: at once, for later, and
+    some it cancels. It repeats each request with its Idempotency-Key until it is answered.
 
     Exit 0: every message is accounted for; none lost, none doubled, none out of order. Exit 1: at least one is not.
     Exit 2: the run met too few faults to prove anything. A run of 3,000 messages or more must reach 20 kills of each

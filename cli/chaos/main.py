@@ -35,6 +35,7 @@ def run(
     seed: int | None,
     contacts: int | None,
     tenants: int,
+    api_share: float,
     store: str,
     no_sweep: bool,
     withhold_receipts: bool,
@@ -53,6 +54,7 @@ def run(
         tenants=tenants,
         seed=random.randrange(2**32) if seed is None else seed,
         slower=slower(messages, seconds, time_scale),
+        api_share=api_share,
     )
     run_settings = RunSettings(
         order,
@@ -105,6 +107,7 @@ def again(run_settings: RunSettings) -> str:
         f"{invocation.program()} chaos",
         f"--messages {order.messages} --seconds {order.seconds:g} --contacts {order.contacts} --seed {order.seed}",
         f"--store {run_settings.store} --policy {run_settings.policy} --time-scale {run_settings.time_scale:g}",
+        f"--api-share {order.api_share:g}",
         *([f"--tenants {order.tenants}"] if order.tenants > 1 else []),
         *(["--no-sweep"] if not run_settings.sweep else []),
         *(["--withhold-receipts"] if run_settings.withhold_receipts else []),

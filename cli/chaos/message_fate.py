@@ -17,16 +17,19 @@ from shared.domain.record import Delivery, State
 
 
 class Fate(StrEnum):
-    """The result for one inbound message, or for one reply to it."""
+    """The result for one inbound message, for one reply to it, or for one message that was sent through the API."""
 
     HANDLED = "handled once"
     DELIVERED = "delivered once"
+    CANCELLED = "cancelled, never sent"
     DEAD_AS_PLANNED = "dead as planned"
     DEAD_LETTER = "dead letter, told"
     DOUBLED_BY_POLICY = "doubled by policy, told"
     LOST = "lost"
     DOUBLED = "doubled"
     OUT_OF_ORDER = "out of order"
+    EARLY = "sent early"
+    UNSTOPPED = "sent though cancelled"
     WRONG = "wrong content"
     CROSSED = "crossed tenants"
     UNACCOUNTED = "unaccounted"
@@ -36,6 +39,8 @@ BAD = (
     Fate.LOST,
     Fate.DOUBLED,
     Fate.OUT_OF_ORDER,
+    Fate.EARLY,
+    Fate.UNSTOPPED,
     Fate.WRONG,
     Fate.CROSSED,
     Fate.UNACCOUNTED,
@@ -120,22 +125,23 @@ def judge_reply(
     found: Sequence[LedgerEntry],
     refused: bool,
     business: Business,
+    what: str = "reply",
 ) -> Judgement:
     """The fate of one reply of this business, except for its order and for why it was doubled. `refused`: WhatsApp
-    never delivers to this contact.
+    never delivers to this contact. `what` names it in sentences.
     """
     if any(entry.sender != business.sender for entry in found) or (record and record.tenant != business.tenant):
-        return Fate.CROSSED, f"A reply of {business.tenant} was sent, or stored, as another business's."
+        return Fate.CROSSED, f"A {what} of {business.tenant} was sent, or stored, as another business's."
     if any((entry.to, entry.reply) != (contact, reply) for entry in found):
-        return Fate.WRONG, "A reply was sent whose content or recipient is not the planned one."
+        return Fate.WRONG, f"A {what} was sent whose content or recipient is not the planned one."
     if refused and found:
-        return Fate.WRONG, "A reply reached a contact whom WhatsApp refuses."
+        return Fate.WRONG, f"A {what} reached a contact whom WhatsApp refuses."
     if record is None:
-        return (Fate.UNACCOUNTED, "A reply has no record.") if found else (Fate.LOST, "A reply was never created.")
+        return (Fate.UNACCOUNTED, f"A {what} has no record.") if found else (Fate.LOST, f"A {what} was never created.")
     if not record.final:
-        return Fate.UNACCOUNTED, f"A reply is {record.state} at the end."
+        return Fate.UNACCOUNTED, f"A {what} is {record.state} at the end."
     if len(found) > 1:
-        return Fate.DOUBLED, f"A reply was sent {len(found)} times."
+        return Fate.DOUBLED, f"A {what} was sent {len(found)} times."
     match record.state:
         case State.DEAD if refused and record.reason == "permanent":
             return Fate.DEAD_AS_PLANNED, FINE
@@ -144,7 +150,7 @@ def judge_reply(
         case State.DONE if found:
             return Fate.DELIVERED, FINE
         case _:
-            return Fate.LOST, f"A reply is {record.state}, but WhatsApp never received it."
+            return Fate.LOST, f"A {what} is {record.state}, but WhatsApp never received it."
 
 
 def is_by_policy(found: Sequence[LedgerEntry], record: Delivery, evidence: Evidence, rules: Rules) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+from cli.chaos.api_plan import ApiMessage, api_messages
 from cli.chaos.enough_faults import is_short
 from cli.chaos.message_script import Script
 
@@ -30,7 +31,7 @@ EARLY = 10
 @dataclass(frozen=True, slots=True)
 class PlanSettings:
     """The size of the run: how many messages, over how many seconds, from how many contacts, to how many tenants. The
-    handler takes `slower` extra milliseconds.
+    handler takes `slower` extra milliseconds. Programs send `api_share` as many messages through the API.
     """
 
     messages: int
@@ -39,6 +40,11 @@ class PlanSettings:
     seed: int
     slower: int = 0
     tenants: int = 1
+    api_share: float = 0.0
+
+    @property
+    def api_messages(self) -> int:
+        return round(self.messages * self.api_share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +72,11 @@ class WebhookBatch:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Equal for equal settings. `refused`: contacts whom WhatsApp never delivers to."""
+    """Equal for equal settings. `refused`: contacts whom WhatsApp never delivers to. `by_api`: what programs send."""
 
     batches: Sequence[WebhookBatch]
     refused: frozenset[str]
+    by_api: Sequence[ApiMessage] = ()
 
     @property
     def messages(self) -> Iterator[Inbound]:
@@ -96,7 +103,9 @@ def make_plan(order: PlanSettings) -> Plan:
         contact = chance.choice(contacts)
         batches.append(_batch(order, chance, at, contact, tenants[contact], range(planned, planned + size)))
         planned += size
-    return Plan(batches, frozenset(contacts[: min(REFUSED_AT_MOST, max(1, len(contacts) // REFUSED_SHARE))]))
+    by_api = api_messages(order.seed, order.api_messages, order.seconds, contacts, order.tenants)
+    refused = contacts[: min(REFUSED_AT_MOST, max(1, len(contacts) // REFUSED_SHARE))]
+    return Plan(batches, frozenset(refused), list(by_api))
 
 
 def _batch(

@@ -6,6 +6,7 @@ from datetime import datetime
 from itertools import zip_longest
 from typing import Any
 
+from cli.chaos.api_load import ApiSent
 from cli.chaos.audit import Audit
 from cli.chaos.enough_faults import Need
 from cli.chaos.fault_schedule import STORE, Action
@@ -56,7 +57,7 @@ class End:
 @dataclass(frozen=True, slots=True)
 class Result:
     """All that a run found. `injected` and `swallowed` count the faults that the run injected itself, `made` those of
-    the local cloud. `timelines`: those of the first findings.
+    the local cloud. `by_api`: what programs sent. `timelines`: those of the first findings.
     """
 
     run_settings: RunSettings
@@ -67,6 +68,7 @@ class Result:
     account: Audit
     told: LogSummary
     needs: Sequence[Need]
+    by_api: Sequence[ApiSent] = ()
     timelines: Sequence[str] = ()
 
     @property
@@ -82,6 +84,8 @@ class Result:
 def rows(result: Result) -> Iterator[tuple[str, Sequence[tuple[str, object]]]]:
     """The table: its headings, each with its rows."""
     account, told, run_settings, end = result.account, result.told, result.run_settings, result.end
+    by_api = f"{len(result.by_api)} of {run_settings.order.api_messages}"
+    repeated = sum(sent.repetitions for sent in result.by_api)
     yield (
         "Run",
         [
@@ -91,6 +95,7 @@ def rows(result: Result) -> Iterator[tuple[str, Sequence[tuple[str, object]]]]:
             ("sweep", "on" if run_settings.sweep else "off"),
             ("doubt policy", run_settings.policy),
             ("messages sent to the business", f"{end.sent} of {run_settings.order.messages}"),
+            *([("messages sent through the API", by_api)] * (run_settings.order.api_share > 0)),
             ("seconds", round(end.seconds)),
         ],
     )
@@ -106,6 +111,7 @@ def rows(result: Result) -> Iterator[tuple[str, Sequence[tuple[str, object]]]]:
             ("attempts interrupted: webhooks under way", told.interrupted["webhooks"]),
             ("attempts interrupted: by the emulator's own end", told.interrupted["emulator"]),
             ("webhooks' events that came again", told.events["inbound_duplicate"]),
+            *([("requests to the API repeated", repeated)] * bool(result.by_api)),
             ("leases that ran out under their holder", told.events["lease_lost"]),
             ("dead letters replayed", end.replayed),
             ("tasks left in the queues at the end", end.tasks_left),
@@ -115,6 +121,8 @@ def rows(result: Result) -> Iterator[tuple[str, Sequence[tuple[str, object]]]]:
     still = [("still on their way, not judged", account.on_their_way)] if end.early else []
     yield "Messages received", [*_fates(account.received, (Fate.HANDLED,)), *still]
     yield "Replies", _fates(account.replies, (Fate.DELIVERED, Fate.DOUBLED_BY_POLICY))
+    sent_by_api = (Fate.DELIVERED, Fate.CANCELLED, Fate.DOUBLED_BY_POLICY)
+    yield "Messages sent through the API", _fates(account.by_api, sent_by_api) if result.by_api else []
     yield "Dead letters, told", sorted(account.reasons.items())
     yield "Log lines", [("read", sum(told.events.values())), ("that should not be", told.stray_count)]
 
@@ -168,7 +176,8 @@ def conclusion(result: Result) -> str:
     """The last line, for people."""
     match result.exit_code:
         case 0:
-            by_policy = " but by policy" if result.account.replies[Fate.DOUBLED_BY_POLICY] else ""
+            doubled = result.account.replies[Fate.DOUBLED_BY_POLICY] + result.account.by_api[Fate.DOUBLED_BY_POLICY]
+            by_policy = " but by policy" if doubled else ""
             crossed = ", none crossed" if result.run_settings.order.tenants > 1 else ""
             return f"Every message is accounted for: none lost, none doubled{by_policy}, none out of order{crossed}."
         case 130:

@@ -2,15 +2,17 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime
 
 import click
 
+from cli.api_key import keep_api_key
+from cli.chaos.api_load import ApiLoad, client_of
 from cli.chaos.backpressure import Backpressure
-from cli.chaos.businesses import register
+from cli.chaos.businesses import api_keys, register
 from cli.chaos.collect import close
 from cli.chaos.drain import DrainWatch
 from cli.chaos.enough_faults import KILLS, share
@@ -43,6 +45,7 @@ def run(run_settings: RunSettings, told_to_end: Callable[[], bool], say: Say) ->
         sweep=run_settings.sweep,
         settings=_settings(run_settings),
         store_proxy=store_proxy.before,
+        keep_api_key=keep_api_key,
     )
     stack = Stack(options, say=lambda _: None, told_to_end=told_to_end)
     with ExitStack() as ending:
@@ -74,13 +77,18 @@ def _settings(run_settings: RunSettings) -> dict[str, str]:
 
 
 class Chaos:
-    """One run on a stack that is up: one thread generates the load, one injects the faults."""
+    """One run on a stack that is up: a thread generates the customers' load, another that of the API, and one injects
+    the faults.
+    """
 
     def __init__(self, run_settings: RunSettings, plan: Plan, running_stack: RunningStack, say: Say) -> None:
         self._run_settings, self._plan, self._running_stack, self._say = run_settings, plan, running_stack, say
         self._over = threading.Event()
         self._backpressure = Backpressure()
         self._driver = LoadGenerator(plan.batches, running_stack.control, self._backpressure, running_stack.businesses)
+        self._programs = ApiLoad(
+            plan.by_api, client_of(running_stack.api), running_stack.businesses, self._backpressure
+        )
         self._injector = FaultInjector(
             running_stack.parts, disruptions(run_settings.order.seed, run_settings.rates), self._backpressure
         )
@@ -91,7 +99,7 @@ class Chaos:
             running_stack.environment,
             run_settings.time_scale,
         )
-        self._pool = ThreadPoolExecutor(2, thread_name_prefix="pombo-chaos")
+        self._pool = ThreadPoolExecutor(3, thread_name_prefix="pombo-chaos")
         self._began = time.monotonic()
         self._tell = Progress(lambda sentence: self._say(f"{self._seconds:4.0f} s: {sentence}")).tell
 
@@ -99,14 +107,18 @@ class Chaos:
         """Send and inject until all is sent and the time is over; then wait until it is quiet."""
         stack = self._running_stack
         register(stack.businesses[1:], stack.running, stack.queue_pairs, stack.control, stack.data_dir)
+        keys = api_keys(stack.businesses, stack.running)
         self._forbid()
         self._began = time.monotonic()
-        sending = self._pool.submit(self._driver.run, self._over)
+        sending = [
+            self._pool.submit(self._driver.run, self._over),
+            self._pool.submit(self._programs.run, keys, self._over),
+        ]
         breaking = self._pool.submit(self._injector.run, self._over)
         self._wait_while_sending(sending, breaking)
         self._over.set()
-        sending.result()
-        breaking.result()
+        for ended in (*sending, breaking):
+            ended.result()
         self._say("Fault injection is over; waiting until all work is done")
         is_quiet, tasks_left = self._watch.wait(self._tell)
         replayed = replay(self._running_stack, self._dead_as_planned()) if is_quiet else 0
@@ -123,7 +135,7 @@ class Chaos:
         return End(self._seconds, self._driver.sent, False, None, early=datetime.now(UTC))
 
     def close(self, end: End) -> Result:
-        return close(self._run_settings, self._plan, self._running_stack, self._injector, end)
+        return close(self._run_settings, self._plan, self._running_stack, self._injector, self._programs.sent, end)
 
     def _forbid(self) -> None:
         """Install the permanent faults, from the first moment on."""
@@ -139,17 +151,18 @@ class Chaos:
         raising = (message for message in self._plan.messages if message.script.raises is None)
         return {message_event_id("meta", known[message.tenant].sender, message.id) for message in raising}
 
-    def _wait_while_sending(self, sending: "Future[None]", breaking: "Future[None]") -> None:
-        while not (sending.done() and self._is_enough()):
-            for ended in (future for future in (sending, breaking) if future.done()):
+    def _wait_while_sending(self, sending: Sequence["Future[None]"], breaking: "Future[None]") -> None:
+        while not (all(future.done() for future in sending) and self._is_enough()):
+            for ended in (future for future in (*sending, breaking) if future.done()):
                 ended.result()
             time.sleep(LOOK_EVERY)
             backlog = self._watch.look()
             self._backpressure.look(backlog.sum, time.monotonic())
             kills = sum(number for (kind, _), number in self._injector.injected.copy().items() if kind is Action.KILL)
             sent = f"{self._driver.sent} of {self._run_settings.order.messages} messages sent"
+            by_api = f", {len(self._programs.sent)} through the API" if self._plan.by_api else ""
             drawing = "; paused for backpressure" if self._backpressure.is_paused else ""
-            self._tell(f"{sent}, {backlog}, {kills} kills{drawing}")
+            self._tell(f"{sent}{by_api}, {backlog}, {kills} kills{drawing}")
 
     def _is_enough(self) -> bool:
         """The time is over and each process was killed often enough; on a slow machine that takes longer."""

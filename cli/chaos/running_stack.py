@@ -44,10 +44,11 @@ class StoreProxy:
 
 @dataclass(frozen=True, slots=True)
 class RunningStack:
-    """`environment` is the stack's own."""
+    """`environment` is the stack's own, `api` the address of its API."""
 
     running: Running
     control: SimulatorControl
+    api: str
     environment: Mapping[str, str]
     parts: Parts
     data_dir: Path
@@ -70,7 +71,8 @@ class RunningStack:
         store = build_store(settings)
         running = Running(store, settings["WHATSAPP_PHONE_NUMBER_ID"], described["control"], stack.logs)
         known = businesses(run_settings.order.tenants, running.phone_number_id)
-        return cls(running, control, environment, parts, run_settings.data_dir, known, settings["TENANT_QUEUES"])
+        pairs, api = settings["TENANT_QUEUES"], described["api"]
+        return cls(running, control, api, environment, parts, run_settings.data_dir, known, pairs)
 
     def read(self, key: str) -> Delivery | None:
         """Read a record. If the store was just killed, wait until it is back."""
