@@ -1,10 +1,10 @@
 """A candidate: the revision of a service that was deployed without traffic. It is checked, given the traffic, or not.
 
-python3 -m infra.release.candidate serving internal webhook --project my-project --region europe-west1
+python3 -m infra.release.candidate serving internal api webhook --project my-project --region europe-west1
 python3 -m infra.release.candidate check webhook --project my-project --region europe-west1
-python3 -m infra.release.candidate promote internal webhook --project my-project --region europe-west1
-python3 -m infra.release.candidate drop internal webhook --project my-project --region europe-west1
-python3 -m infra.release.candidate rollback webhook internal --project my-project --region europe-west1
+python3 -m infra.release.candidate promote internal api webhook --project my-project --region europe-west1
+python3 -m infra.release.candidate drop internal api webhook --project my-project --region europe-west1
+python3 -m infra.release.candidate rollback webhook api internal --project my-project --region europe-west1
 
 Python's own library and gcloud are all it needs: it also runs where nothing else is, in the image of a build's step.
 """
@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 
 from infra.release import registry
 from infra.release.cloud_run import CloudRunService
+from infra.release.public_checks import REFUSED, ask, check_refusals, is_connected
 from infra.release.rollout import HOLD, RolloutWatch, in_steps
 from infra.release.services import SERVICES
 from infra.release.tools import Refused
-from infra.release.webhook_checks import WRONG_HANDSHAKE, ask, is_connected
 
 READY_SECONDS = 60
 """A new address may be unknown for a while, and a first request starts an instance."""
@@ -37,20 +37,15 @@ def check(service: CloudRunService) -> str:
     store (the startup probe), or it would not be ready. Its first share of the traffic is the rest of its check.
     """
     found = service.candidate()
-    if service.kind != "webhook":
+    if service.kind not in REFUSED:
         return (
             f"{found['revisionName']} is ready: it has reached its store. The first step of the traffic shows the rest."
         )
     url = str(found["url"])
     # Not /readyz: some paths that end in z are Google's own (https://cloud.google.com/run/docs/known-issues).
     _until_connected(lambda: ask(f"{url}/health"))
-    for what, status in (
-        ("a handshake with a wrong token", ask(f"{url}/webhooks/whatsapp?{WRONG_HANDSHAKE}")[0]),
-        ("an unsigned webhook", ask(f"{url}/webhooks/whatsapp", b"{}")[0]),
-    ):
-        if status != 403:
-            raise Refused(f"{found['revisionName']} answers {status} to {what}, and must answer 403.")
-    return f"{found['revisionName']} is ready, reaches its store and its queues, and refuses who is not Meta."
+    check_refusals(service.kind, url, str(found["revisionName"]))
+    return f"{found['revisionName']} is ready, reaches its store and its queues, and refuses strangers."
 
 
 def promote(service: CloudRunService, watch: RolloutWatch = RolloutWatch()) -> str:  # noqa: B008 - it is frozen

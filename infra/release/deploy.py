@@ -5,7 +5,7 @@ python3 -m infra.release.deploy --project=my-project --region=europe-west1 --env
 META_APP_SECRET=… WHATSAPP_ACCESS_TOKEN=… python3 -m infra.release.deploy --project=… --region=… --phone-number-id=…
 
 It asks, hidden, for the secrets that only Meta has, makes the others, applies both Terraform roots, has Google build
-both services from this folder (gcloud run deploy --source) and moves the traffic. It destroys nothing.
+all services from this folder (gcloud run deploy --source) and moves the traffic. It destroys nothing.
 Python's own library, gcloud and terraform are all it needs. docs/deploy.md has each step by hand.
 """
 
@@ -16,17 +16,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from infra.release import first_secrets, place, source_images, variables, webhook_checks
+from infra.release import first_secrets, place, public_checks, source_images, variables
 from infra.release.place import ENVIRONMENTS, Place
 from infra.release.roots import PAUSE_SECONDS, Root
 from infra.release.services import AS_DEPLOYED
 from infra.release.tools import Refused
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-STEPS = 8
+STEPS = 6 + len(AS_DEPLOYED)
 
 NEXT = """
-The webhook runs. What is left is at Meta (docs/deploy.md, step 7):
+The webhook and the API run. What is left is at Meta (docs/deploy.md, step 7):
   1. WhatsApp, Configuration, Webhook: give it this callback URL
          {url}
      and the verify token, which no command of ours prints; Secret Manager shows it:
@@ -75,9 +75,10 @@ def _build_up(where: Place, values: dict[str, str], pause: float) -> str:
     for number, kind in enumerate(AS_DEPLOYED, 6):
         _step(number, f"Building and deploying {kind} (a few minutes where it has changed)")
         print(f"    {source_images.deploy(source_images.SourceService(kind, where))}", flush=True)
-    _step(6 + len(AS_DEPLOYED), "Asking the webhook")
+    _step(6 + len(AS_DEPLOYED), "Asking the public services")
     url = environment.output("webhook_url")
-    print(f"    {webhook_checks.check(url)}", flush=True)
+    for kind, address in (("api", environment.output("api_url")), ("webhook", url.removesuffix("/webhooks/whatsapp"))):
+        print(f"    {public_checks.check(kind, address)} Its address: {address}", flush=True)
     return url
 
 

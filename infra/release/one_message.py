@@ -8,8 +8,8 @@ import time
 from collections.abc import Sequence
 
 from infra.release.place import Place
+from infra.release.public_checks import ask
 from infra.release.tools import Refused, gcloud
-from infra.release.webhook_checks import ask
 
 PHONE_NUMBER_ID = "100000000000001"
 

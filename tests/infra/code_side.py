@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from infra.release.services import SERVICES
 from local.queues import PATHS, RATES, RETRY, TENANT_RATES
-from shared.config import INTERNAL, SETTINGS, WEBHOOK, Config, ConfigError, Setting, load
+from shared.config import SETTINGS, Config, ConfigError, Setting, load
 from shared.domain.limits import Limits
 from shared.stores.firestore.schema import COLLECTIONS, Collection
 
@@ -22,6 +23,12 @@ CONDITIONAL: Mapping[str, str] = {
 }
 """Variables that must not be set if the other one is."""
 
+ONLY_WITH: Mapping[tuple[str, str], str] = {
+    ("api", "META_APP_ID"): "meta_app_id",
+    ("api", "META_APP_SECRET"): "meta_app_id",
+}
+"""Variables of a service that are set if the root's variable is, and only then."""
+
 SECRETS: Mapping[str, str] = {
     "HANDLER_URL_SECRET": "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=",
     "REDIS_URL": "rediss://:a-password@10.0.0.3:6378",
@@ -35,7 +42,7 @@ class Code:
 
     settings: tuple[Setting, ...] = SETTINGS
     collections: tuple[Collection, ...] = COLLECTIONS
-    services: tuple[str, ...] = (WEBHOOK, INTERNAL)
+    services: tuple[str, ...] = SERVICES
     rates: Mapping[str, tuple[float, int]] = field(default_factory=lambda: RATES)
     tenant_rates: Mapping[str, tuple[float, int]] = field(default_factory=lambda: TENANT_RATES)
     paths: Mapping[str, str] = field(default_factory=lambda: PATHS)

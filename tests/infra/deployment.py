@@ -44,13 +44,14 @@ if words[0] == "apply" and root != "bootstrap":
     if not {{"META_APP_SECRET", "META_VERIFY_TOKEN", "WHATSAPP_ACCESS_TOKEN", "INTERNAL_TASK_TOKEN"}} <= set(secrets):
         sys.exit("Error: a service that is to read a secret without a version is refused")
 if words[0] == "output":
-    print(os.environ["FAKE_WEBHOOK"], end="")
+    webhook = os.environ["FAKE_WEBHOOK"]
+    print({{"webhook_url": webhook, "api_url": webhook.removesuffix("/webhooks/whatsapp")}}[words[-1]], end="")
     sys.exit()
 os.environ["PATH"] = os.environ["TERRAFORM_PATH"]
 os.execv({terraform!r}, ["terraform", *words])
 """
 """The real terraform, with its state in a file next to the project's instead of in the bucket, which it cannot reach.
-Its output is the webhook's address on this machine. It refuses services whose secrets have no version, as Google does.
+Its outputs are addresses on this machine. It refuses services whose secrets have no version, as Google does.
 Each line of the file .refusals makes one apply fail with it.
 """
 
@@ -134,11 +135,12 @@ class Deployment:
 
 
 class Webhook:
-    """The public service's answers: to /health, to a handshake, and to a POST."""
+    """The public services' answers: to /health, to a handshake, to a POST, and to a call of the API without a key."""
 
     def __init__(self) -> None:
         self.health: tuple[int, Any] = (200, {"services": {"store": "connected", "queue": "connected"}})
         self.refusal = self.refusal_of_posts = 403
+        self.without_key = 401
         self.posted: list[tuple[dict[str, str], bytes]] = []
         self.answer: Any = None
         """Called with the headers and the body of a signed POST; its status is the answer."""
@@ -150,11 +152,15 @@ def listening(webhook: Webhook) -> Iterator[str]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            status, body = webhook.health if self.path == "/health" else (webhook.refusal, {})
+            others = webhook.without_key if self.path == "/v1/messages" else webhook.refusal
+            status, body = webhook.health if self.path == "/health" else (others, {})
             self._say(status, json.dumps(body).encode())
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
+            if self.path == "/v1/messages":
+                self._say(webhook.without_key, b"")
+                return
             if "X-Hub-Signature-256" not in self.headers or webhook.answer is None:
                 self._say(webhook.refusal_of_posts, b"")
                 return

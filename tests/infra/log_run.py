@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,8 +25,9 @@ from shared.domain.identity import Echo, sender_id
 from shared.domain.marks import Marks
 from shared.domain.record import Delivery, Kind, State, Task
 from shared.domain.tasks import task_body
-from shared.domain.tenants import Sender, Tenant
+from shared.domain.tenants import Scope, Sender, Tenant
 from shared.logs import EVENTS
+from shared.operations.keys import add_key
 from shared.operations.registry import add_tenant
 from shared.operations.senders import add_sender
 from shared.pipeline.clock import SystemClock
@@ -43,6 +45,7 @@ SETTINGS = {
     "INTERNAL_TASK_TOKEN": TASK_TOKEN,
 }
 BACKEND_SECRET = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
+MESSAGE = {"from": SENDER, "to": "+15550000022", "text": "hello", "delay": "30d"}
 UNREADABLE = {
     "object": "whatsapp_business_account",
     "entry": [
@@ -75,6 +78,7 @@ def _is_a_services(line: Line) -> bool:
 
 def _all_that_happens(stack: Stack) -> None:
     _sweep(stack)
+    _ask_the_api(stack)
     well = [stack.say("15550000001", "hello"), stack.say("15550000002", "!hang 1.1"), stack.say("15550000003", "!drop")]
     dead = stack.say("15550000005", "!raise always")
     stack.fault("send", "error", code=131026, match={"to": "15550000006"})
@@ -92,6 +96,7 @@ def _all_that_happens(stack: Stack) -> None:
     stack.wait_settled([*well, dead, *ended, found])
     stack.wait_until(lambda: (reply := stack.reply(lost)) and reply.state == "in_doubt", "an answer is lost")
     _slow_and_failing_queue(stack)
+    _api_in_trouble(stack)
     _provider_outage(stack)
     _failed_receipt(stack)
     _blocked_and_back(stack)
@@ -99,6 +104,35 @@ def _all_that_happens(stack: Stack) -> None:
     _late_attempt(stack)
     _decided_dead_letters(stack)
     _refused_credential(stack)
+
+
+def _ask_the_api(stack: Stack) -> None:
+    """A message, a batch, and a request without a key."""
+    operators = Path(stack.described["api_key_file"]).read_text().strip()
+    assert _api(stack, operators, "", MESSAGE) == 202
+    assert _api(stack, operators, "/batch", {"messages": [MESSAGE] * 2}) == 200
+    traced = {"traceparent": f"00-{'0a' * 16}-{'0b' * 8}-01"}  # as Cloud Run gives each request one
+    assert stack.http.post(stack.described["api"] + "/v1/messages", json=MESSAGE, headers=traced).status_code == 401
+
+
+def _api(stack: Stack, key: str, path: str, body: Any) -> int:
+    """The status of a request below /v1/messages."""
+    url = f"{stack.described['api']}/v1/messages{path}"
+    return stack.http.post(url, json=body, headers={"Authorization": f"Bearer {key}"}).status_code
+
+
+def _api_in_trouble(stack: Stack) -> None:
+    """A message without a queue, a batch with a slow one, and more requests than a key may make."""
+    _, key = add_key(stack.store, SystemClock(), "default", [Scope.SEND])
+    with _stopped(stack.pids()["tasks"]):
+        assert _api(stack, key, "", MESSAGE) == 503
+    with _stopped(stack.pids()["tasks"]) as go_on:
+        threading.Timer(1.1, go_on).start()
+        assert _api(stack, key, "/batch", {"messages": [MESSAGE] * 2}) == 200
+    with ThreadPoolExecutor(16) as callers:
+        stack.wait_until(
+            lambda: 429 in callers.map(lambda _: _api(stack, key, "", {}), range(64)), "it is too many", 60
+        )
 
 
 def _missing_queue(stack: Stack) -> None:

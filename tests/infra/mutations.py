@@ -613,7 +613,7 @@ OF_PERMISSIONS = (
         PROJECT,
         'tenant_secrets["internal"]',
         member(role="roles/secretmanager.secretAccessor"),
-        "internal, on tenants' secrets, may not secretmanager.versions.access",
+        "internal has secretmanager.secretAccessor on the project's secrets",
     ),
     Mutation(
         "the webhook reads tenants' secrets",
@@ -622,7 +622,7 @@ OF_PERMISSIONS = (
         member(member="serviceAccount:pombo-webhook@my-project-1.iam.gserviceaccount.com"),
         "webhook may read secrets if",
     ),
-    Mutation("nobody reads tenants' secrets", PROJECT, "tenant_secrets", None, "internal needs pomboSecretReader"),
+    Mutation("nobody reads tenants' secrets", PROJECT, "tenant_secrets[", None, "internal needs pomboSecretReader"),
     Mutation("a role that is not made", ROLE, '"pomboQueueReader"', None, "may not cloudtasks.queues.get"),
     Mutation(
         "a role that is turned off", ROLE, '"pomboRecords"', put("DISABLED", "stage"), "may not datastore.entities"
@@ -1129,10 +1129,12 @@ MUTATIONS = (
         "an alert of another severity", POLICY, '["needs_reauth"]', put("CRITICAL", "severity"), "no such section"
     ),
     Mutation(
-        "an alert without documentation", POLICY, "webhook_down", put("", "documentation", "content"), "no section"
+        "an alert without documentation", POLICY, 'down["webhook"]', put("", "documentation", "content"), "no section"
     ),
     Mutation("an alert that is off", POLICY, '["oldest_pending"]', put(False, "enabled"), "is turned off"),
-    Mutation("an alert without channels", POLICY, "webhook_down", put([], "notification_channels"), "notifies 0 of 3"),
+    Mutation(
+        "an alert without channels", POLICY, 'down["webhook"]', put([], "notification_channels"), "notifies 0 of 3"
+    ),
     Mutation("an address without a channel", CHANNEL, "email", None, "have a channel"),
     Mutation(
         "an alert that waits for its metric",
@@ -1211,7 +1213,7 @@ MUTATIONS = (
     Mutation("a label from nowhere", METRIC, "dead_lettered", put({}, "label_extractors"), "takes others out"),
     Mutation("an unused metric", METRIC, "queue_depth", put("depth_of_queues", "name"), "on no chart"),
     Mutation(
-        "an unknown severity", POLICY, "webhook_down", put("URGENT", "severity"), "is not a google_monitoring_alert"
+        "an unknown severity", POLICY, 'down["webhook"]', put("URGENT", "severity"), "is not a google_monitoring_alert"
     ),
     Mutation(
         "an invalid period of the check", UPTIME, "webhook", put("soon", "period"), "is not a google_monitoring_uptime"

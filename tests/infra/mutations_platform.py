@@ -115,22 +115,32 @@ OF_METRICS = (
 
 OF_ALERTS = (
     Mutation(
-        "down when it is well", POLICY, "webhook_down", put("COMPARISON_LT", *UPTIME_CONDITION, "comparison"), "fires"
+        "down when it is well",
+        POLICY,
+        'down["webhook"]',
+        put("COMPARISON_LT", *UPTIME_CONDITION, "comparison"),
+        "fires",
     ),
     Mutation(
-        "down from seven places", POLICY, "webhook_down", put(6, *UPTIME_CONDITION, "threshold_value"), "does not fire"
+        "down from seven places",
+        POLICY,
+        'down["webhook"]',
+        put(6, *UPTIME_CONDITION, "threshold_value"),
+        "does not fire",
     ),
     Mutation(
-        "down from three places", POLICY, "webhook_down", put(2, *UPTIME_CONDITION, "threshold_value"), "two places"
+        "down from three places", POLICY, 'down["webhook"]', put(2, *UPTIME_CONDITION, "threshold_value"), "two places"
     ),
-    Mutation("down from one place", POLICY, "webhook_down", put(0, *UPTIME_CONDITION, "threshold_value"), "one place"),
     Mutation(
-        "down after an hour", POLICY, "webhook_down", put("3600s", *UPTIME_CONDITION, "duration"), "does not fire"
+        "down from one place", POLICY, 'down["webhook"]', put(0, *UPTIME_CONDITION, "threshold_value"), "one place"
+    ),
+    Mutation(
+        "down after an hour", POLICY, 'down["webhook"]', put("3600s", *UPTIME_CONDITION, "duration"), "does not fire"
     ),
     Mutation(
         "down by another metric",
         POLICY,
-        "webhook_down",
+        'down["webhook"]',
         lambda values: values["conditions"][0]["condition_threshold"][0].update(
             filter=values["conditions"][0]["condition_threshold"][0]["filter"].replace("check_passed", "time_until_ssl")
         ),
@@ -139,18 +149,16 @@ OF_ALERTS = (
     Mutation(
         "another host down",
         POLICY,
-        "webhook_down",
+        'down["webhook"]',
         lambda values: values["conditions"][0]["condition_threshold"][0].update(
-            filter=values["conditions"][0]["condition_threshold"][0]["filter"].replace(
-                "pombo-webhook", "pombo-internal"
-            )
+            filter=values["conditions"][0]["condition_threshold"][0]["filter"].replace("pombo-webhook", "pombo-api")
         ),
-        "does not fire",
+        "does not fire at minute",
     ),
     Mutation(
         "any host down",
         POLICY,
-        "webhook_down",
+        'down["webhook"]',
         put(
             'resource.type="uptime_url" AND metric.type="monitoring.googleapis.com/uptime_check/check_passed"',
             *UPTIME_CONDITION,
@@ -161,32 +169,32 @@ OF_ALERTS = (
     Mutation(
         "places that are well counted",
         POLICY,
-        "webhook_down",
+        'down["webhook"]',
         put("REDUCE_COUNT_TRUE", *UPTIME_SUM, "cross_series_reducer"),
         "fires",
     ),
     Mutation(
         "each place by itself",
         POLICY,
-        "webhook_down",
+        'down["webhook"]',
         put(["metric.label.checker_location"], *UPTIME_SUM, "group_by_fields"),
         "does not fire",
     ),
     Mutation(
         "a mean of places",
         POLICY,
-        "webhook_down",
+        'down["webhook"]',
         put("REDUCE_MEAN", *UPTIME_SUM, "cross_series_reducer"),
         "not known here",
     ),
     Mutation(
         "answers of the last minute alone",
         POLICY,
-        "webhook_down",
+        'down["webhook"]',
         put("60s", *UPTIME_SUM, "alignment_period"),
         "does not fire",
     ),
-    Mutation("no uptime alert", POLICY, "webhook_down", None, "No alert looks at the uptime check"),
+    Mutation("no uptime alert", POLICY, 'down["webhook"]', None, "No alert looks at the uptime check"),
     Mutation(
         "an evaluation an hour",
         POLICY,
@@ -209,7 +217,11 @@ OF_ALERTS = (
         "closes 604800 s after",
     ),
     Mutation(
-        "an incident without an end", POLICY, "webhook_down", put(None, "alert_strategy", "auto_close"), "a day at most"
+        "an incident without an end",
+        POLICY,
+        'down["webhook"]',
+        put(None, "alert_strategy", "auto_close"),
+        "a day at most",
     ),
     Mutation(
         "an incident of a minute",
@@ -221,7 +233,7 @@ OF_ALERTS = (
     Mutation(
         "an alert that notifies only of its end",
         POLICY,
-        "webhook_down",
+        'down["webhook"]',
         put(["CLOSED"], "alert_strategy", "notification_prompts"),
         "when it begins",
     ),

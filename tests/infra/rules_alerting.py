@@ -11,6 +11,7 @@ from tests.infra.code_side import Code
 from tests.infra.log_filters import FilterInvalid, extracted_path
 from tests.infra.plans import Plan, Resource
 from tests.infra.rules_monitoring import METRIC, POLICY, UPTIME, selectors_of
+from tests.infra.rules_services import PUBLIC
 from tests.infra.threshold_conditions import ConditionInvalid, Series, speaks
 
 EVENT = re.compile(r'jsonPayload\.event="(\w+)"')
@@ -88,7 +89,7 @@ def _expected(host: str, period: int) -> Iterator[tuple[str, Sequence[Series], d
     yield "all is well", _asked(host, period, {}), dict.fromkeys(range(5, END), False)
     yield "it is never asked", [], {END - 1: False}
     yield (
-        "the webhook is down from minute 30 to 60",
+        "the service is down from minute 30 to 60",
         _asked(host, period, everywhere),
         {
             29: False,
@@ -107,18 +108,32 @@ def _expected(host: str, period: int) -> Iterator[tuple[str, Sequence[Series], d
     yield "another metric is false", other, {45: False}
 
 
-def the_uptime_alert_speaks_when_the_webhook_is_down(plan: Plan, code: Code) -> Iterator[str]:
-    check = plan.one(UPTIME)
-    host, period = check.block("monitored_resource")["labels"]["host"], str(check["period"])
-    if not re.fullmatch(r"[0-9]+s", period):
-        return  # another rule reports it
-    policies = [it for it in plan.of(POLICY) if any(one["condition_threshold"] for one in it["conditions"])]
-    if not policies:
-        yield "No alert looks at the uptime check."
-    for policy in policies:
-        (condition,) = policy["conditions"][0]["condition_threshold"]
-        for wrong in _misfires(json.dumps(condition), host, _seconds(period) // 60):
-            yield f"{policy.address} {wrong}"
+def each_uptime_alert_speaks_when_its_service_is_down(plan: Plan, code: Code) -> Iterator[str]:
+    conditions = {
+        _key(policy): (policy.address, one["condition_threshold"][0])
+        for policy in plan.of(POLICY)
+        for one in policy["conditions"]
+        if one["condition_threshold"]
+    }
+    for check in plan.of(UPTIME):
+        host, period = check.block("monitored_resource")["labels"]["host"], str(check["period"])
+        if _key(check) not in conditions:
+            yield f"No alert looks at the uptime check of {_key(check)}."
+        elif re.fullmatch(r"[0-9]+s", period):  # otherwise another rule reports it
+            address, condition = conditions[_key(check)]
+            yield from (f"{address} {it}" for it in _misfires(json.dumps(condition), host, _seconds(period) // 60))
+
+
+def _key(resource: Resource) -> str:
+    """The service that a check or its alert is about."""
+    return resource.address.rpartition('["')[2].removesuffix('"]')
+
+
+def each_public_service_is_asked_from_outside(plan: Plan, code: Code) -> Iterator[str]:
+    asked = {check.block("monitored_resource")["labels"]["host"] for check in plan.of(UPTIME)}
+    for key in PUBLIC:
+        if plan.outputs[f"{key}_url"].removeprefix("https://").partition("/")[0] not in asked:
+            yield f"No uptime check asks {key}, which is public."
 
 
 @cache
@@ -140,14 +155,14 @@ MOST_BETWEEN_CHECKS = 300
 """Seconds, as docs/runbook.md says."""
 
 
-def the_uptime_check_asks_as_meta_does(plan: Plan, code: Code) -> Iterator[str]:
-    check = plan.one(UPTIME)
-    http = check.block("http_check")
-    if (http.get("use_ssl"), http.get("validate_ssl"), http.get("port")) != (True, True, 443):
-        yield "The uptime check does not ask by TLS on port 443, or takes any certificate."
-    period = str(check["period"])
-    if re.fullmatch(r"[0-9]+s", period) and _seconds(period) > MOST_BETWEEN_CHECKS:
-        yield f"The uptime check asks every {period}: at least every {MOST_BETWEEN_CHECKS} s."
+def an_uptime_check_asks_as_a_caller_does(plan: Plan, code: Code) -> Iterator[str]:
+    for check in plan.of(UPTIME):
+        http = check.block("http_check")
+        if (http.get("use_ssl"), http.get("validate_ssl"), http.get("port")) != (True, True, 443):
+            yield f"{check.address} does not ask by TLS on port 443, or takes any certificate."
+        period = str(check["period"])
+        if re.fullmatch(r"[0-9]+s", period) and _seconds(period) > MOST_BETWEEN_CHECKS:
+            yield f"{check.address} asks every {period}: at least every {MOST_BETWEEN_CHECKS} s."
 
 
 # ---- times
@@ -182,7 +197,8 @@ def _seconds(length: str) -> int:
 
 RULES = (
     each_metric_takes_its_own_field,
-    the_uptime_alert_speaks_when_the_webhook_is_down,
-    the_uptime_check_asks_as_meta_does,
+    each_uptime_alert_speaks_when_its_service_is_down,
+    each_public_service_is_asked_from_outside,
+    an_uptime_check_asks_as_a_caller_does,
     alerts_are_looked_at_and_end_in_time,
 )

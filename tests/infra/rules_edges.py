@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 from tests.infra.code_side import Code
 from tests.infra.plans import Plan, Resource
-from tests.infra.rules_permissions import secrets_condition
+from tests.infra.rules_permissions import TENANT_SECRET_ROLES, secrets_condition
+from tests.support.permissions import DELETE, LIST, STORE
 
 
 class Edge(NamedTuple):
@@ -28,6 +29,12 @@ _OBJECTS = {
 RUN_AGENT = "the agent of Cloud Run"
 _AGENT = "@serverless-robot-prod.iam.gserviceaccount.com"
 BUILD, DEPLOY = "build", "deploy"
+RECORD_ROLES = {
+    (False, False): "pomboRecords",
+    (False, True): "pomboRecordsAndLists",
+    (True, True): "pomboRecordsListsAndDeletes",
+}
+"""The role of an account that deletes, and lists, records."""
 
 
 def edge_of(member: Resource) -> Edge:
@@ -51,11 +58,11 @@ def edges_of(plan: Plan) -> set[Edge]:
 def wanted(plan: Plan) -> set[Edge]:
     """The edges that an environment needs.
 
-    webhook stores and enqueues in every inbound queue; internal stores and enqueues in every queue (the sweep), and
-    reads tenants' secrets; each reads its own secrets and checks the state of both shared queues (/readyz); a queue
-    gives its tasks the identity of tasks, the sweep's call carries that of scheduler, and neither service acts as one
-    of them; the deployment deploys each service and must be allowed to act as it, and the build deploys none; Cloud
-    Run's agent pulls images.
+    webhook stores and enqueues in every inbound queue; api and internal store and enqueue in every queue (new messages,
+    replays and drains; the sweep); api adds tenants' secrets, and internal reads them; each reads its own secrets and
+    checks the state of both shared queues (/readyz); a queue gives its tasks the identity of tasks, the sweep's call
+    carries that of scheduler, and no service acts as one of them; the deployment deploys each service and must be
+    allowed to act as it, and the build deploys none; Cloud Run's agent pulls images.
     """
     inbound, outbound = (plan.service("internal").env[f"{kind}_TASK_QUEUE_NAME"] for kind in ("INBOUND", "OUTBOUND"))
     database = plan.one("google_firestore_database")
@@ -64,14 +71,19 @@ def wanted(plan: Plan) -> set[Edge]:
         Edge("tasks", "run.invoker", "service internal"),
         Edge("scheduler", "run.invoker", "service internal"),
         *(Edge("webhook", "pomboTaskMaker", f"queue {name}") for name in plan.queues if name.startswith("inbound")),
-        *(Edge("internal", "pomboTaskMaker", f"queue {name}") for name in plan.queues),
-        Edge("internal", "pomboSecretReader", f"project if {secrets_condition('internal')}"),
+        *(Edge(key, "pomboTaskMaker", f"queue {name}") for key in ("api", "internal") for name in plan.queues),
+        Edge("api", "pomboSecretMaker", "project"),
+        *(
+            Edge(key, name, f"project if {secrets_condition(name, key)}")
+            for name, role in TENANT_SECRET_ROLES.items()
+            for key in role.prefixes
+        ),
         Edge(RUN_AGENT, "artifactregistry.reader", "repository pombo"),
     }
     for service in plan.services:
         key = service.key
         edges |= {
-            Edge(key, "pomboRecordsAndLists" if key == "internal" else "pomboRecords", store),
+            Edge(key, RECORD_ROLES[DELETE in STORE[key], LIST in STORE[key]], store),
             Edge(key, "pomboQueueReader", f"queue {inbound}"),
             Edge(key, "pomboQueueReader", f"queue {outbound}"),
             *(Edge(key, "secretmanager.secretAccessor", f"secret {name}") for name in service.secrets),

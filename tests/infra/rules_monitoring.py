@@ -36,7 +36,7 @@ UNKNOWN = "known after the apply"
 
 OURS = "logging_googleapis_com:user_"
 THEIRS = {
-    "run_googleapis_com:request_count": {"response_code_class"},
+    "run_googleapis_com:request_count": {"response_code", "response_code_class"},
     "run_googleapis_com:request_latencies": {"response_code_class"},
     "cloudtasks_googleapis_com:queue_depth": set[str](),
 }
@@ -62,6 +62,9 @@ USES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "unknown_sender": (("number", "unknown_sender"),),
     "webhook_errors": (("number", "webhook_errors"),),
     "webhook_slow": (("number", "webhook_p95"), ("number", "webhook_p95_of_at_least")),
+    "api_errors": (("number", "api_errors_percent"), ("number", "api_errors_least")),
+    "api_slow": (("number", "api_p95"), ("number", "api_p95_of_at_least")),
+    "api_refused": (("number", "api_refused"),),
 }
 """Each alert's thresholds, and where each is: a number in the query, minutes or days as seconds in it, the minutes of a
 window, or the minutes for which the query must hold.
@@ -331,6 +334,22 @@ def alerts_use_their_thresholds(plan: Plan, code: Code) -> Iterator[str]:
                 yield f"The alert {alert} does not go by {name}, which is {value:g}."
 
 
+def an_alert_named_after_a_service_asks_it_alone(plan: Plan, code: Code) -> Iterator[str]:
+    names = {service.key: service["name"] for service in plan.services}
+    for alert, rule in alerts_of(plan).items():
+        wanted = names.get(alert.partition("_")[0])
+        with suppress(ValueError):  # another rule reports it
+            asked = {it.value for one, _ in selectors_of(rule["query"]) for it in _of_service(one)}
+            for name in sorted(asked - {wanted} if wanted else ()):
+                yield f"The alert {alert} asks {name}."
+            if wanted and wanted not in asked:
+                yield f"The alert {alert} does not ask {wanted}."
+
+
+def _of_service(selector: promql.VectorSelector) -> Iterator[Any]:
+    return (it for it in selector.matchers.matchers if it.name == "service_name")
+
+
 def windows_hold_two_sweeps(plan: Plan, code: Code) -> Iterator[str]:
     schedule = plan.one("google_cloud_scheduler_job")["schedule"]
     every = re.fullmatch(r"(?:\*/([0-9]+)|\*) \* \* \* \*", schedule)
@@ -401,6 +420,7 @@ RULES = (
     every_metric_is_looked_at,
     the_dashboard_is_the_one_that_the_page_tells_of,
     alerts_use_their_thresholds,
+    an_alert_named_after_a_service_asks_it_alone,
     windows_hold_two_sweeps,
     alerts_are_made_before_their_metrics_have_a_point,
     every_alert_tells_somebody,

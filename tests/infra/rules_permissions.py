@@ -1,14 +1,39 @@
 """Rules for custom roles: each holds exactly the permissions of the calls that the code makes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from tests.infra.code_side import Code
 from tests.infra.offline.behaviour import PROJECT_NUMBER
 from tests.infra.plans import Plan
-from tests.support.permissions import MAKE_TASKS, SECRET_CALLS, SEE_QUEUES, STORE, TENANT_SECRETS
+from tests.support.permissions import (
+    ADD_VERSION,
+    CREATE_SECRET,
+    MAKE_TASKS,
+    SECRET_CALLS,
+    SEE_QUEUES,
+    STORE,
+    TENANT_SECRETS,
+    TENANT_SECRETS_ADDED,
+)
 
 IAM_TF = "infra/terraform/modules/iam/main.tf"
 OF_SECRETS = "secretmanager."
+MAKER = "pomboSecretMaker"
+
+
+class TenantSecretRole(NamedTuple):
+    """A role on tenants' secrets: what it is for, what it allows, and which service has it for which prefixes."""
+
+    verb: str
+    permissions: frozenset[str]
+    prefixes: Mapping[str, tuple[str, ...]]
+
+
+TENANT_SECRET_ROLES: Mapping[str, TenantSecretRole] = {
+    "pomboSecretReader": TenantSecretRole("read", frozenset().union(*SECRET_CALLS.values()), TENANT_SECRETS),
+    "pomboSecretWriter": TenantSecretRole("add to", frozenset({ADD_VERSION}), TENANT_SECRETS_ADDED),
+}
 OF_QUEUES = {"enqueue_shared": {MAKE_TASKS}, "enqueue_numbered": {MAKE_TASKS}, "look": {SEE_QUEUES}}
 
 
@@ -36,23 +61,28 @@ def each_account_may_do_with_queues_what_its_service_does(plan: Plan, code: Code
                 yield from _differences(member.address, _permissions(plan, member["role"]), needed)
 
 
-def each_account_reads_only_the_tenants_secrets_that_its_service_reads(plan: Plan, code: Code) -> Iterator[str]:
+def each_account_uses_only_the_tenants_secrets_that_its_service_uses(plan: Plan, code: Code) -> Iterator[str]:
     for member in plan.of("google_project_iam_member"):
         if not _is_of_secrets(plan, member["role"]):
             continue
         who = str(member["member"]).removeprefix("serviceAccount:pombo-").split("@")[0]
-        permissions = {permission for needed in SECRET_CALLS.values() for permission in needed}
-        yield from _differences(f"{who}, on tenants' secrets,", _permissions(plan, member["role"]), permissions)
-        allowed = member.block("condition").get("expression", "")
-        if allowed != secrets_condition(who):
-            yield f"{who} may read secrets {f'if {allowed}' if allowed else 'of any name'} ({IAM_TF})."
+        name, allowed = str(member["role"]).rpartition("/")[2], member.block("condition").get("expression", "")
+        made = _permissions(plan, member["role"])
+        if name == MAKER:
+            yield from _differences(f"{who}, on secrets of any name,", made, {CREATE_SECRET})
+        elif role := TENANT_SECRET_ROLES.get(name):
+            yield from _differences(f"{who}, on tenants' secrets,", made, set(role.permissions))
+            if allowed != secrets_condition(name, who):
+                yield f"{who} may {role.verb} secrets {f'if {allowed}' if allowed else 'of any name'} ({IAM_TF})."
+        else:
+            yield f"{who} has {name} on the project's secrets, which is none of our roles for them ({IAM_TF})."
 
 
-def secrets_condition(who: str) -> str:
-    """The condition of the secrets that a service may read; a condition that nothing meets for another account."""
+def secrets_condition(role: str, who: str) -> str:
+    """The condition of the secrets that an account may use by this role; one that nothing meets for another account."""
     named = f"projects/{PROJECT_NUMBER}/secrets/"
-    starts = [f'resource.name.startsWith("{named}{prefix}")' for prefix in TENANT_SECRETS.get(who, ())]
-    return " || ".join(starts) or "false"
+    prefixes = TENANT_SECRET_ROLES[role].prefixes.get(who, ())
+    return " || ".join(f'resource.name.startsWith("{named}{prefix}")' for prefix in prefixes) or "false"
 
 
 def _is_of_secrets(plan: Plan, role: str) -> bool:
@@ -77,6 +107,6 @@ def no_role_of_our_own_is_idle(plan: Plan, code: Code) -> Iterator[str]:
 RULES = (
     each_account_may_do_with_records_what_its_service_does,
     each_account_may_do_with_queues_what_its_service_does,
-    each_account_reads_only_the_tenants_secrets_that_its_service_reads,
+    each_account_uses_only_the_tenants_secrets_that_its_service_uses,
     no_role_of_our_own_is_idle,
 )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from shared.config import ConfigError
-from tests.infra.code_side import Code, seconds
+from tests.infra.code_side import ONLY_WITH, Code, seconds
 from tests.infra.plans import Plan, Service
 from tests.support.outlasting import outlasted
 
@@ -15,8 +15,17 @@ SHARE_OF_INSTANCES = 0.8
 MEMORY = "512Mi"
 """Of a service that `memory` does not name."""
 
-AT_ONCE = {"webhook": "WEBHOOK_CONCURRENCY", "internal": "THREADS"}
+AT_ONCE = {"webhook": "WEBHOOK_CONCURRENCY", "api": "THREADS", "internal": "THREADS"}
 """The setting of how many requests a service works on at once."""
+
+PUBLIC = {"webhook": "Meta has no account here", "api": "its callers have API keys and no account here"}
+"""The services that everyone may call, and why."""
+
+PUBLIC_SECONDS = {
+    "webhook": (20, "a body has 10 s to arrive and is answered within 10 more"),
+    "api": (30, "a batch stores a hundred messages, and a store that is away is noticed within 5 s"),
+}
+"""The least request timeout of a public service, and why."""
 
 LONGEST_START = 240
 """Seconds: Cloud Run's maximum for a startup probe, https://cloud.google.com/run/docs/configuring/healthchecks."""
@@ -38,6 +47,8 @@ def each_variable_the_code_reads_is_set_and_nothing_else(plan: Plan, code: Code)
     for service in plan.services:
         given = {*service.env, *service.secrets}
         required, allowed = code.variables(service.key, _plain(service))
+        unasked = {name for (key, name), asks in ONLY_WITH.items() if key == service.key and plan.given(asks) is None}
+        required, allowed = required - unasked, allowed - unasked
         if service.key == "internal":
             allowed = {*allowed, *_handlers_own(plan)}
         for name in sorted(required - given):
@@ -94,11 +105,11 @@ def _writes(plan: Plan, secret: str) -> bool:
     return any(str(it["secret"]).endswith(f"/{secret}") for it in plan.of("google_secret_manager_secret_version"))
 
 
-def only_the_webhook_is_public(plan: Plan, code: Code) -> Iterator[str]:
+def only_the_services_with_checks_of_their_own_are_public(plan: Plan, code: Code) -> Iterator[str]:
     for service in plan.services:
-        if service.key == "webhook":
+        if why := PUBLIC.get(service.key):
             if service["ingress"] != "INGRESS_TRAFFIC_ALL" or not service["invoker_iam_disabled"]:
-                yield "The webhook service must be open to everyone: Meta has no account here."
+                yield f"The {service.key} service must be open to everyone: {why}."
         elif service["ingress"] != "INGRESS_TRAFFIC_INTERNAL_ONLY" or service["invoker_iam_disabled"]:
             yield f"The {service.key} service must be open to the project's own callers only."
         if service["default_uri_disabled"]:
@@ -132,15 +143,19 @@ def services_work_on_what_cloud_run_sends(plan: Plan, code: Code) -> Iterator[st
 
 
 def times_outlast_one_another(plan: Plan, code: Code) -> Iterator[str]:
-    webhook, internal = plan.service("webhook"), plan.service("internal")
-    limits = {it.key: code.limits(it.key, _plain(it), it.secrets) for it in (webhook, internal)}
+    internal = plan.service("internal")
+    limits = {it.key: code.limits(it.key, _plain(it), it.secrets) for it in plan.services}
     request = timedelta(seconds=internal.timeout)
     if request != limits["internal"].request_timeout:
         wanted = seconds(limits["internal"].request_timeout)
         yield f"internal's timeout is {internal.timeout} s; by shared/domain/limits.py it is {wanted}."
     yield from outlasted(limits["webhook"], limits["internal"], request)
-    if not 20 <= webhook.timeout <= 300:
-        yield f"webhook's timeout is {webhook.timeout} s: a body has 10 s to arrive and is answered within 10 more."
+    if limits["api"].dispatch_deadline != limits["internal"].dispatch_deadline:
+        yield "The API's tasks have another dispatch deadline than internal's."
+    for key, (least, why) in PUBLIC_SECONDS.items():
+        timeout = plan.service(key).timeout
+        if not least <= timeout <= 300:
+            yield f"{key}'s timeout is {timeout} s, and must be from {least} to 300: {why}."
 
 
 def probes_ask_what_the_services_answer(plan: Plan, code: Code) -> Iterator[str]:
@@ -204,8 +219,9 @@ def addresses_are_those_cloud_run_will_give(plan: Plan, code: Code) -> Iterator[
             yield f"{service.key} is given a project other than its own."
     if url not in internal["custom_audiences"]:
         yield f"internal does not take tokens made for {url}."
-    if plan.outputs["webhook_url"].removeprefix("https://").split("-")[:2] != ["pombo", "webhook"]:
-        yield "webhook_url does not lead to the webhook service."
+    for key in ("webhook", "api", "internal"):
+        if plan.outputs[f"{key}_url"].removeprefix("https://").split("-")[:2] != ["pombo", key]:
+            yield f"{key}_url does not lead to the {key} service."
 
 
 RULES = (
@@ -214,7 +230,7 @@ RULES = (
     the_handler_is_given_its_own,
     the_code_starts_with_what_it_is_given,
     secrets_are_given_by_reference,
-    only_the_webhook_is_public,
+    only_the_services_with_checks_of_their_own_are_public,
     each_service_is_somebody_of_its_own,
     services_work_on_what_cloud_run_sends,
     times_outlast_one_another,

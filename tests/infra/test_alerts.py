@@ -18,6 +18,7 @@ from tests.support.machine import missing
 ALERTS_TF = TERRAFORM / "modules" / "monitoring" / "alerts.tf"
 OF_A_REVISION = {"monitored_resource": "cloud_run_revision"}
 OF_THE_WEBHOOK = {**OF_A_REVISION, "service_name": "pombo-webhook"}
+OF_THE_API = {**OF_A_REVISION, "service_name": "pombo-api"}
 REQUESTS, LATENCIES = "run_googleapis_com:request_count", "run_googleapis_com:request_latencies"
 
 Series = Mapping[str, float | str]
@@ -41,15 +42,28 @@ def counted(metric: str, per_minute: float | str, **labels: str) -> Series:
     return {series(f"{OURS}whatsapp_{metric}", OF_A_REVISION | labels): per_minute}
 
 
-def answered(per_minute: float, **labels: str) -> Series:
-    return {series(REQUESTS, OF_THE_WEBHOOK | labels): per_minute}
+def answered(per_minute: float | str, of: Mapping[str, str] = OF_THE_WEBHOOK, **labels: str) -> Series:
+    return {series(REQUESTS, of | labels): per_minute}
 
 
-def took(within_100: float, within_400: float) -> Series:
-    """How many answers a minute were as quick as that, in milliseconds."""
-    counts = {"100": within_100, "400": within_400, "+Inf": within_400}
-    buckets = {series(f"{LATENCIES}_bucket", OF_THE_WEBHOOK | {"le": le}): count for le, count in counts.items()}
-    return {**buckets, **answered(within_400, response_code_class="2xx")}
+def took(counts: Mapping[str, float], of: Mapping[str, str] = OF_THE_WEBHOOK) -> Series:
+    """How many answers a minute were as quick as so many milliseconds; the last count is that of all."""
+    *_, all_of_them = counts.values()
+    buckets = {
+        series(f"{LATENCIES}_bucket", of | {"le": le}): count for le, count in {**counts, "+Inf": all_of_them}.items()
+    }
+    return {**buckets, **answered(all_of_them, of, response_code_class="2xx")}
+
+
+def api_answered(by_status: Mapping[str, float | str]) -> Series:
+    """How many responses of the API a minute have each status."""
+    return {
+        name: growth
+        for status, count in by_status.items()
+        for name, growth in answered(
+            count, OF_THE_API, response_code=status, response_code_class=f"{status[0]}xx"
+        ).items()
+    }
 
 
 SENDER = {"phone_number_id": "100000000000001"}
@@ -201,9 +215,39 @@ CASES = (
     Case("webhook_errors", "three 5xx each minute", answered(3, response_code_class="5xx"), 0),
     Case("webhook_errors", "5xx now and then", answered(0.5, response_code_class="5xx"), None),
     Case("webhook_errors", "4xx each minute", answered(60, response_code_class="4xx"), None),
-    Case("webhook_slow", "one in ten takes 100 to 400 ms", took(54, 60), 5),
-    Case("webhook_slow", "one in forty takes 100 to 400 ms", took(58.5, 60), None),
-    Case("webhook_slow", "few come, and each is slow", took(0, 9), None),
+    Case("webhook_slow", "one in ten takes 100 to 400 ms", took({"100": 54, "400": 60}), 5),
+    Case("webhook_slow", "one in forty takes 100 to 400 ms", took({"100": 58.5, "400": 60}), None),
+    Case("webhook_slow", "few come, and each is slow", took({"100": 0, "400": 9}), None),
+    Case("webhook_slow", "one in ten of the API is slow", took({"100": 54, "400": 60}, OF_THE_API), None),
+    Case("api_errors", "6 of 100 a minute fail", api_answered({"202": 94, "503": 6}), 0),
+    Case("api_errors", "5 of 100 a minute fail", api_answered({"202": 95, "500": 5}), None),
+    Case("api_errors", "three kinds of 2 of 100 a minute", api_answered({"200": 94, "500": 2, "503": 2, "504": 2}), 0),
+    Case("api_errors", "each of 6 in 5 minutes fails", api_answered({"503": 1.2}), 4),
+    Case("api_errors", "each of 4 in 5 minutes fails", api_answered({"503": 0.8}), None),
+    Case("api_errors", "callers are at fault", api_answered({"202": 10, "400": 60, "401": 60, "429": 60}), None),
+    Case(
+        "api_errors", "each of the webhook's fails", answered(60, response_code="500", response_code_class="5xx"), None
+    ),
+    Case("api_errors", "each fails until minute 30", api_answered({"503": "0+5x30 150x30"}), 0, over=36),
+    Case("api_errors", "nobody calls", {}, None),
+    Case("api_slow", "one in ten takes 1 to 2 s", took({"1000": 54, "2000": 60}, OF_THE_API), 5),
+    Case("api_slow", "one in forty takes 1 to 2 s", took({"1000": 58.5, "2000": 60}, OF_THE_API), None),
+    Case("api_slow", "few come, and each is slow", took({"1000": 0, "2000": 9}, OF_THE_API), None),
+    Case("api_slow", "one in ten of the webhook is slow", took({"1000": 54, "2000": 60}), None),
+    *(
+        Case("api_refused", f"61 a minute get {code}", api_answered({"202": 60, code: 61}), 4, {"response_code": code})
+        for code in ("401", "429")
+    ),
+    Case("api_refused", "60 a minute of each", api_answered({"202": 60, "401": 60, "429": 60}), None),
+    Case("api_refused", "many are refused otherwise", api_answered({"400": 99, "403": 99, "503": 99}), None),
+    Case(
+        "api_refused",
+        "61 a minute get 401 until minute 30",
+        api_answered({"401": "0+61x30 1830x30"}),
+        4,
+        {"response_code": "401"},
+        over=36,
+    ),
 )
 """On the default thresholds, each alert just above its own and just below."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from infra.release.services import SERVICES
 from tests.infra.code_side import Code
 from tests.infra.offline.workspace import TERRAFORM, TerraformFailed, Workspace
 from tests.infra.plans import Plan
@@ -82,6 +83,7 @@ def test_changes_that_gcloud_leaves_on_a_service_change_no_plan(
     assert _changed(workspace) == {}
 
 
+MONITORING = "module.pombo.module.monitoring"
 TASKS, IAM = (
     "module.pombo.module.tasks.google_cloud_tasks_queue",
     "module.pombo.module.iam.google_cloud_tasks_queue_iam",
@@ -94,7 +96,7 @@ def test_more_pairs_bring_their_own_resources_and_tell_the_services(deployed: Wo
     created = {address for address, actions in changes.items() if actions == ["create"]}
     places = (f"{TASKS}.queue", f"{IAM}_binding.enqueue_numbered")
     assert created == {f'{place}["{key}"]' for key in keys for place in places}
-    told = {f'module.pombo.module.run["{name}"].google_cloud_run_v2_service.this' for name in ("webhook", "internal")}
+    told = {f'module.pombo.module.run["{name}"].google_cloud_run_v2_service.this' for name in SERVICES}
     others = {address: actions for address, actions in changes.items() if address not in created}
     assert others == {address: ["update"] for address in told}
 
@@ -103,6 +105,12 @@ def test_a_tenant_needs_no_apply(deployed: Workspace) -> None:
     """A root names no tenant: a new one gets the number of a pair that is there."""
     assert not [name for name in Plan(deployed.plan(PROD, *given(EVERYTHING))).root_variables if "tenants" in name]
 
+
+ONLY_OF_THE_WEBHOOK = {
+    ("google_monitoring_uptime_check_config", "this"): "webhook",
+    ("google_monitoring_alert_policy", "down"): "webhook_down",
+}
+"""What a version without the API had once, and its name there."""
 
 OLD_KEYS = ["inbound", "outbound", "outbound-clinic", "outbound-shop"]
 OLD_GRANTS = ["webhook.inbound", *(f"internal.{key}" for key in OLD_KEYS)]
@@ -121,9 +129,17 @@ def _renamed(resource: dict[str, Any], name: str, like: Mapping[str, str]) -> di
     return {**resource, "name": name, "instances": made}
 
 
+def _without_key(resource: dict[str, Any], name: str, key: str) -> dict[str, Any]:
+    """A resource of a state under another name, with the instance of this key alone, which has none there."""
+    (instance,) = (it for it in resource["instances"] if it["index_key"] == key)
+    return {**resource, "name": name, "instances": [{k: v for k, v in instance.items() if k != "index_key"}]}
+
+
 @pytest.fixture
 def of_an_earlier_version(deployed: Workspace, make_workspace: Callable[[], Workspace]) -> Workspace:
-    """A state with the queues of two tenants that were named in `tenants`, and without numbered ones."""
+    """A state with the queues of two tenants that were named in `tenants`, and without numbered ones. Monitoring and
+    grants of tasks know no API.
+    """
     workspace = make_workspace()
     path = workspace.folder / PROD / "terraform.tfstate"
     state = json.loads((deployed.folder / PROD / "terraform.tfstate").read_text())
@@ -138,6 +154,8 @@ def of_an_earlier_version(deployed: Workspace, make_workspace: Callable[[], Work
                 kept.append(_renamed(it, "enqueue", like))
             case "google_cloud_tasks_queue_iam_binding", _:
                 pass
+            case type_, name if (type_, name) in ONLY_OF_THE_WEBHOOK:
+                kept.append(_without_key(it, ONLY_OF_THE_WEBHOOK[type_, name], "webhook"))
             case _:
                 kept.append(it)
     assert {it["name"] for it in kept if "tasks_queue" in it["type"]} == {"this", "enqueue", "look"}
@@ -160,6 +178,8 @@ def test_queues_of_earlier_tenants_leave_without_a_destroy(of_an_earlier_version
             *(f'{TASKS}.queue["{key}"]' for key in ("drain", *numbered)),
             *(f'{IAM}_binding.enqueue_numbered["{key}"]' for key in numbered),
             f'{IAM}_member.enqueue_shared["internal.drain"]',
+            *(f'{IAM}_member.enqueue_shared["api.{queue}"]' for queue in ("inbound", "outbound", "drain")),
+            *(f'{MONITORING}.{type_}.{name}["api"]' for type_, name in ONLY_OF_THE_WEBHOOK),
         },
     }
 
@@ -171,6 +191,7 @@ def test_the_state_of_an_earlier_version_settles_after_one_apply(of_an_earlier_v
 
 USERS_CHANGE: dict[str, Any] = {
     "whatsapp_phone_number_id": "100000000000002",
+    "meta_app_id": "900000000000010",
     "handler": "handlers.menu:handle",
     "handler_url": None,
     "handler_variables": {"CLINIC_NAME": "Clinic"},
@@ -337,13 +358,16 @@ COMES_BEHIND = [
     (SERVICE, "google_cloud_tasks_queue_iam_binding"),
     (SERVICE, "google_service_account_iam_member"),
     (SERVICE, "google_service_account"),
-    (SERVICE, "google_firestore_index.second"),
+    (SERVICE, "google_firestore_index.fifth"),
     (SERVICE, "google_firestore_field"),
     (SERVICE, "google_secret_manager_secret_version"),
     ("google_project_iam_audit_config", "google_service_account"),
     (JOB, SERVICE),
     (JOB, "google_cloud_run_v2_service_iam_member"),
     ("google_artifact_registry_repository_iam_member", SERVICE),
+    ("google_firestore_index.fifth", "google_firestore_index.fourth"),
+    ("google_firestore_index.fourth", "google_firestore_index.third"),
+    ("google_firestore_index.third", "google_firestore_index.second"),
     ("google_firestore_index.second", "google_firestore_index.this"),
     ("google_firestore_index.this", "google_firestore_field.indexed_fifth"),
     ("google_firestore_field.indexed_fifth", "google_firestore_field.indexed_fourth"),

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from infra.release import first_secrets, roots, source_images, variables, webhook_checks
+from infra.release import first_secrets, public_checks, roots, source_images, variables
 from infra.release.place import Place
 from infra.release.roots import Root
+from infra.release.services import AS_DEPLOYED
 from infra.release.tools import Failed, Refused, complaint
 from shared.config import SETTINGS
 from tests.infra import fake_project
@@ -27,6 +28,7 @@ from tests.support.tree import need_gcloud
 pytestmark = pytest.mark.timeout(600)  # on a busy machine, each apply takes a minute
 GIVEN = {"META_APP_SECRET": "app-secret-of-meta", "WHATSAPP_ACCESS_TOKEN": "token-of-a-system-user"}
 FIRST = f"--phone-number-id={NUMBER}"
+NAMES = [f"pombo-{service}" for service in AS_DEPLOYED]
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +40,12 @@ def webhook() -> Webhook:
 def address(webhook: Webhook) -> Iterator[str]:
     with listening(webhook) as url:
         yield url
+
+
+@pytest.fixture(scope="module")
+def here(address: str) -> str:
+    """The address of every public service."""
+    return address.removesuffix("/webhooks/whatsapp")
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +82,7 @@ def test_an_empty_project_becomes_a_running_webhook(deployed: Any) -> None:
     deployment, done = deployed
     assert (done.returncode, done.stderr) == (0, "")
     state = deployment.state
-    for service in ("pombo-internal", "pombo-webhook"):
+    for service in NAMES:
         assert image_served(state, service).startswith(f"{REPOSITORY}/{service}@sha256:")
     assert applies(deployment) == ["bootstrap", "staging"]
     assert state["buckets"] == ["gs://my-project-1-terraform-state"]
@@ -82,11 +90,11 @@ def test_an_empty_project_becomes_a_running_webhook(deployed: Any) -> None:
     assert all("-backend-config=bucket=my-project-1-terraform-state" in call for call in inits)
 
 
-def test_the_private_service_is_deployed_before_the_public_one(deployed: Any) -> None:
+def test_the_private_service_is_deployed_before_the_public_ones(deployed: Any) -> None:
     deployment, _ = deployed
-    assert [it["name"] for it in deployment.state["sources"]] == ["pombo-internal", "pombo-webhook"]
+    assert [it["name"] for it in deployment.state["sources"]] == NAMES
     moved = [call[3] for call in calls(deployment.state, "run", "services", "update-traffic")]
-    assert moved == ["pombo-internal", "pombo-webhook"]
+    assert moved == NAMES
 
 
 def test_it_waits_for_its_first_apis_before_it_uses_them(deployed: Any) -> None:
@@ -129,16 +137,17 @@ def test_output_lists_what_is_left_to_do_at_meta(deployed: Any, address: str) ->
     assert re.search(r"Commit infra/terraform/environments/staging/terraform\.tfvars", left)
 
 
-def test_it_ends_by_asking_the_webhook(deployed: Any) -> None:
+def test_it_ends_by_asking_the_public_services(deployed: Any) -> None:
     _, done = deployed
-    assert "The webhook reaches its store and its queue, and refuses who is not Meta." in done.stdout
+    for service in ("api", "webhook"):
+        assert f"The {service} service reaches its store and its queue, and refuses strangers." in done.stdout
 
 
 def test_each_step_is_announced(deployed: Any) -> None:
     _, done = deployed
-    assert re.findall(r"^\[(\d)/8\] ", done.stdout, re.M) == list("12345678")
+    assert re.findall(r"^\[(\d)/9\] ", done.stdout, re.M) == list("123456789")
     assert "Creating..." not in done.stdout, "one line for each thing that was made is enough"
-    assert 130 < done.stdout.count(" complete after ") < 180
+    assert 130 < done.stdout.count(" complete after ") < 200
 
 
 def test_the_variables_are_written_as_the_root_takes_them(deployed: Any) -> None:
@@ -179,7 +188,7 @@ def test_a_second_run_changes_nothing_and_asks_nothing(deployed: Any) -> None:
     done = deployment.run("deploy")
     assert (done.returncode, done.stderr) == (0, "")
     after = deployment.state
-    assert done.stdout.count("serves this source already") == 2
+    assert done.stdout.count("serves this source already") == len(NAMES)
     assert done.stdout.count("Nothing to change.") == 2
     assert {name: after[name] for name in ("secrets", "services", "sources", "tags", "buckets")} == {
         name: before[name] for name in ("secrets", "services", "sources", "tags", "buckets")
@@ -352,15 +361,19 @@ def test_an_apply_that_would_destroy_a_service_is_not_made(deployed: Any, stagin
 
 
 @pytest.mark.parametrize(
-    ("which", "what"),
-    [("refusal", "a handshake with a wrong token"), ("refusal_of_posts", "an unsigned webhook")],
+    ("service", "which", "what", "status"),
+    [
+        ("webhook", "refusal", "a handshake with a wrong token", 403),
+        ("webhook", "refusal_of_posts", "an unsigned webhook", 403),
+        ("api", "without_key", "a list of messages without a key", 401),
+    ],
 )
-def test_webhook_that_accepts_anything_is_refused(
-    webhook: Webhook, address: str, monkeypatch: pytest.MonkeyPatch, which: str, what: str
+def test_public_service_that_accepts_anything_is_refused(
+    webhook: Webhook, here: str, monkeypatch: pytest.MonkeyPatch, service: str, which: str, what: str, status: int
 ) -> None:
     monkeypatch.setattr(webhook, which, 200)
-    with pytest.raises(Refused, match=f"answers 200 to {what}, and must answer 403"):
-        webhook_checks.check(address)
+    with pytest.raises(Refused, match=f"The {service} service answers 200 to {what}, and must answer {status}"):
+        public_checks.check(service, here)
 
 
 @pytest.mark.parametrize(
@@ -373,11 +386,13 @@ def test_webhook_that_accepts_anything_is_refused(
         (200, {}),
     ],
 )
-def test_a_webhook_that_is_not_connected_is_refused(webhook: Webhook, address: str, health: tuple[int, Any]) -> None:
+def test_a_public_service_that_is_not_connected_is_refused(
+    webhook: Webhook, here: str, health: tuple[int, Any]
+) -> None:
     good, webhook.health = webhook.health, health
     try:
         with pytest.raises(Refused, match="not that its store and its queue are connected"):
-            webhook_checks.check(address, longest=0.05, pause=0.02)
+            public_checks.check("api", here, longest=0.05, pause=0.02)
     finally:
         webhook.health = good
 
@@ -396,8 +411,8 @@ def test_source_contains_what_the_image_can_hold(deployed: Any) -> None:
         internal = source["name"] == "pombo-internal"
         parts = {"services", "shared", "Dockerfile", ".gcloudignore", *(["handlers", "pombo"] if internal else [])}
         assert {name.split("/")[0] for name in names} == parts
-        other = "services/webhook/" if internal else "services/internal/"
-        assert not [name for name in names if name.startswith(other)]
+        others = tuple(f"services/{kind}/" for kind in AS_DEPLOYED if source["name"] != f"pombo-{kind}")
+        assert not [name for name in names if name.startswith(others)]
         assert not [name for name in names if "__pycache__" in name or name.startswith("cli/")]
         assert "shared/channels/meta/channel.py" in names
 

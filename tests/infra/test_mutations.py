@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from google.cloud.tasks_v2 import RetryConfig
 
-from shared.config import INTERNAL, SETTINGS, WEBHOOK, Setting
+from shared.config import SETTINGS, WEBHOOK, Setting
 from shared.stores.firestore.schema import COLLECTIONS, RECEIPTS, RECORDS, Collection
-from tests.infra import mutations_platform
+from tests.infra import mutations_api, mutations_platform
 from tests.infra.code_side import Code
 from tests.infra.mutations import MUTATIONS as OF_THE_SERVICES
 from tests.infra.mutations import Mutation
 from tests.infra.plans import Plan
 from tests.infra.rules import RULES, faults
 
-MUTATIONS = (*OF_THE_SERVICES, *mutations_platform.MUTATIONS)
+MUTATIONS = (*OF_THE_SERVICES, *mutations_platform.MUTATIONS, *mutations_api.MUTATIONS)
 
 Reported = Mapping[str, list[str]]
 """What each rule says of a plan, by the rule's name."""
@@ -79,7 +79,11 @@ CHANGES_OF_THE_CODE = [
         Code(settings=_but("SWEEP_AFTER", only_local=True)),
         ("SWEEP_AFTER", "services.tf"),
     ),
-    ("a service more", Code(services=(WEBHOOK, INTERNAL, "api")), ("api", "shared/config/settings.py", "services.tf")),
+    (
+        "a service more",
+        Code(services=(*Code().services, "console")),
+        ("console", "shared/config/settings.py", "services.tf"),
+    ),
     (
         "a collection more",
         Code(collections=(*COLLECTIONS, Collection("keys", ttl="expire_at"))),
@@ -99,6 +103,11 @@ CHANGES_OF_THE_CODE = [
         "an index over more fields",
         Code(collections=_but_collection(RECORDS, composite=(("state", "tenant", "due_at"),))),
         ("due_at", "firestore/schema.py", "modules/firestore/main.tf"),
+    ),
+    (
+        "an index in the other direction",
+        Code(collections=_but_collection(RECORDS, composite=(("tenant", "received_at"),))),
+        ("'-received_at') is indexed together by infra", "modules/firestore/main.tf", "firestore/schema.py"),
     ),
     (
         "a queue more",

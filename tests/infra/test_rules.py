@@ -7,16 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from infra.release.public_checks import REFUSED
 from services import health
+from services.api.main import Api
+from services.api.main import create_app as create_api
 from services.internal.main import create_app
 from services.webhook.__main__ import make_app
+from shared.bootstrap.api import build_api
 from shared.bootstrap.internal import build_internal
 from shared.bootstrap.webhook import build_webhook
 from shared.config import SETTINGS
 from shared.domain.limits import Limits
 from shared.domain.record import Kind
 from shared.domain.retention import retention
-from shared.stores.firestore.schema import RECEIPTS, RECORDS
+from shared.stores.firestore.schema import COUNTERS, RECEIPTS, RECORDS
 from tests.infra.code_side import Code
 from tests.infra.offline.workspace import TERRAFORM, Workspace
 from tests.infra.plans import Plan
@@ -155,7 +159,7 @@ def test_finished_records_expire_as_in_the_retention_table(plan_of: Callable[[st
     kept = {RECORDS.name: [retention(kind, limits) for kind in Kind], RECEIPTS.name: [limits.receipt_retention]}
     assert all(length.days >= 8 for lengths in kept.values() for length in lengths)
     expiring = {it["collection"] for it in plan_of("bare").of("google_firestore_field") if it.get("ttl_config")}
-    assert expiring == set(kept), "marks, senders, keys and conversations never expire"
+    assert expiring == {*kept, COUNTERS.name}, "marks, senders, keys and conversations never expire"
 
 
 NOBODY = "127.0.0.1:9"
@@ -191,10 +195,24 @@ def test_the_webhook_service_answers_each_path_that_is_named(plan_of: Callable[[
     for probe in ("startup_probe", "liveness_probe"):
         path = plan.service("webhook").container[probe][0]["http_get"][0]["path"]
         assert client.get(path).status_code == 200, f"{probe} asks for {path}, and the queues are away"
-    check = plan.one("google_monitoring_uptime_check_config")
+    (check,) = [it for it in plan.of("google_monitoring_uptime_check_config") if '"webhook"' in it.address]
     (match,), said = check["content_matchers"], client.get(check.block("http_check")["path"])
     (path,) = {it["json_path"] for it in match["json_path_matcher"]}
     assert said.status_code == 200, "the queue is away, and that is told by the body"
     well, _ = health.readyz(Answers(), Answers())
     assert (path, json.loads(match["content"])) == ("$.status", well["status"])
     assert said.json["status"] != well["status"]
+
+
+def test_the_api_service_answers_each_path_that_is_named(plan_of: Callable[[str], Plan], tmp_path: Path) -> None:
+    environ = {"SQLITE_PATH": str(tmp_path / "pombo.sqlite"), "CLOUD_TASKS_EMULATOR_HOST": NOBODY}
+    client, plan = create_api(Api.of(build_api(environ))).test_client(), plan_of("bare")
+    for probe in ("startup_probe", "liveness_probe"):
+        path = plan.service("api").container[probe][0]["http_get"][0]["path"]
+        assert client.get(path).status_code == 200, f"{probe} asks for {path}, and the queues are away"
+    (check,) = [it for it in plan.of("google_monitoring_uptime_check_config") if '"api"' in it.address]
+    said = client.get(check.block("http_check")["path"])
+    assert (said.status_code, said.json["status"]) == (200, "degraded"), "the queue is away, and the body says so"
+    for one in REFUSED["api"]:
+        answered = client.get(one.path) if one.body is None else client.post(one.path, data=one.body)
+        assert answered.status_code == one.status, f"a deployment's check: {one.what}"

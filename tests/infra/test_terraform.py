@@ -197,6 +197,10 @@ def test_the_state_bucket_is_configured_as_the_backend_wants_it(
     assert "Unsupported argument" in _init_with_the_bucket(toolchain, folder)
 
 
+NO_RECEIPT_SHARE = {"failed_receipts_percent": 101, "api_errors_least": 0}
+NO_API_SHARE = {"failed_receipts_least": 0, "api_errors_percent": 101}
+"""Two wrong thresholds each, because each pair takes one plan."""
+
 REFUSED = [
     ("no attempt at all", {**BARE, "settings": {"max_attempts": 0}}, "max_attempts must be from 1 to 50."),
     (
@@ -292,15 +296,18 @@ REFUSED = [
     ("a handler without time", {**BARE, "settings": {"handler_timeout": 0}}, "must be from 1 to 1700"),
     ("a threshold that is none", {**BARE, "alert_thresholds": {"provider_down": 5}}, "has unknown names"),
     ("a threshold below nothing", {**BARE, "alert_thresholds": {"unknown_sender": -1}}, "must be 0 or greater"),
-    ("more than all receipts", {**BARE, "alert_thresholds": {"failed_receipts_percent": 101}}, "from 0 to 100"),
-    ("no failed receipt", {**BARE, "alert_thresholds": {"failed_receipts_least": 0}}, "must be at least 1"),
+    ("more than all receipts", {**BARE, "alert_thresholds": NO_RECEIPT_SHARE}, "from 0 to 100"),
+    ("no failed API request", {**BARE, "alert_thresholds": NO_RECEIPT_SHARE}, "must be at least 1"),
+    ("no failed receipt", {**BARE, "alert_thresholds": NO_API_SHARE}, "must be at least 1"),
+    ("more than all API requests", {**BARE, "alert_thresholds": NO_API_SHARE}, "from 0 to 100"),
+    ("an app by its name", {**BARE, "meta_app_id": "my-app"}, "meta_app_id must be the ID that Meta shows"),
     ("half a minute", {**BARE, "alert_thresholds": {"backend_down_warning": 0.5}}, "must be whole minutes"),
     ("a warning that comes last", {**BARE, "alert_thresholds": {"provider_down_warning": 31}}, "is above its"),
     ("an alert before its warning", {**BARE, "alert_thresholds": {"queue_depth_critical": 99}}, "is above its"),
     (
         "more instances than addresses",
         {**BARE, "redis": True, "max_instances": {"webhook": 1000, "internal": 100}},
-        "max_instances are 1100 together",
+        "max_instances are 1110 together",
     ),
     ("a Redis that is not there", {**BARE, "store": "redis"}, "needs redis = true"),
 ]
@@ -391,7 +398,7 @@ def test_there_are_as_many_instances_as_the_queues_need(
     plan = Plan(workspace.plan(STAGING, *given({**BARE, "tenant_queues": pairs, "settings": {"threads": threads}})))
     assert len(plan.queues) == 3 + 2 * pairs
     assert plan.service("internal").max_instances == instances
-    assert plan.service("webhook").max_instances == 10
+    assert [plan.service(key).max_instances for key in ("webhook", "api")] == [10, 10]
     assert list(services_work_on_what_cloud_run_sends(plan, Code())) == []
 
 
@@ -401,7 +408,7 @@ def test_requested_version_of_redis_url_wins_over_terraforms_own(workspace: Work
     assert {it.secrets["REDIS_URL"]["version"] for it in plan.services} == {"3"}
 
 
-API = """    api = {
+CONSOLE = """    console = {
       public      = true
       timeout     = 60
       concurrency = 80
@@ -419,19 +426,22 @@ def test_another_service_is_one_more_entry(make_workspace: Callable[[], Workspac
     workspace = make_workspace()
     before = Plan(workspace.plan(STAGING, *given(BARE)))
     services = workspace.folder / POMBO / "services.tf"
-    services.write_text(services.read_text().replace("    webhook = {", API, 1))
+    services.write_text(services.read_text().replace("    webhook = {", CONSOLE, 1))
     after = Plan(workspace.plan(STAGING, *given(BARE)))
     there = {it.address for it in before.resources}
-    assert all("api" in it.address for it in after.resources if it.address not in there)
-    assert after.service("api").block("template")["service_account"] == "pombo-api@my-project-1.iam.gserviceaccount.com"
+    assert all("console" in it.address for it in after.resources if it.address not in there)
+    assert (
+        after.service("console").block("template")["service_account"]
+        == "pombo-console@my-project-1.iam.gserviceaccount.com"
+    )
     assert edges_of(after) - edges_of(before) == {
-        Edge("api", "pomboRecords", 'project if resource.name == "projects/my-project-1/databases/pombo"'),
-        *(Edge("api", "pomboTaskMaker", f"queue {name}") for name in after.queues if name.startswith("outbound")),
-        Edge("api", "pomboQueueReader", "queue inbound"),
-        Edge("api", "pomboQueueReader", "queue outbound"),
-        Edge("api", "secretmanager.secretAccessor", "secret INTERNAL_TASK_TOKEN"),
-        Edge(DEPLOY, "run.developer", "service api"),
-        Edge(DEPLOY, "iam.serviceAccountUser", "account api"),
+        Edge("console", "pomboRecords", 'project if resource.name == "projects/my-project-1/databases/pombo"'),
+        *(Edge("console", "pomboTaskMaker", f"queue {name}") for name in after.queues if name.startswith("outbound")),
+        Edge("console", "pomboQueueReader", "queue inbound"),
+        Edge("console", "pomboQueueReader", "queue outbound"),
+        Edge("console", "secretmanager.secretAccessor", "secret INTERNAL_TASK_TOKEN"),
+        Edge(DEPLOY, "run.developer", "service console"),
+        Edge(DEPLOY, "iam.serviceAccountUser", "account console"),
     }
 
 

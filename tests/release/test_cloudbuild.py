@@ -15,9 +15,9 @@ from google.cloud.devtools import cloudbuild_v1
 from google.protobuf import json_format
 
 from infra.release.rollout import RolloutWatch
-from infra.release.services import SERVICES
+from infra.release.services import AS_DEPLOYED, SERVICES
 from tests.support.fake_cloud import REPOSITORY
-from tests.support.project import BUILD, DEPLOYMENT, Candidate, Project, answering, both, build_id
+from tests.support.project import BUILD, DEPLOYMENT, Candidate, Project, all_of, answering, build_id
 from tests.support.tree import ROOT
 
 Config = dict[str, Any]
@@ -295,9 +295,9 @@ def outcome(
         found.append(f"the deployment fails: {project.said[-1]}")
     moved = [call for call in project.state["calls"] if call[:4] == ["gcloud", "run", "services", "update-traffic"]]
     promoted = [call[4] for call in moved[len(moved_before(state)) :] if any(it.startswith("--to-") for it in call)]
-    if promoted != sorted(promoted):
+    if promoted != sorted(promoted, key=[f"pombo-{service}" for service in AS_DEPLOYED].index):
         found.append("the public service has traffic before the private one has all of it")
-    if not found and project.serves() != both(2):
+    if not found and project.serves() != all_of(2):
         found.append("what was built does not serve")
     return found
 
@@ -314,12 +314,17 @@ IN_CI = {"the public service first", "no scan"}
 OUTCOMES: dict[str, tuple[str, Callable[[Config], Any], str]] = {
     "the public service first": (
         D,
-        replaced("promote", "promote internal webhook", "promote webhook internal"),
+        replaced("promote", "promote internal api webhook", "promote webhook api internal"),
+        "before the private one",
+    ),
+    "the API before the private service": (
+        D,
+        replaced("promote", "promote internal api webhook", "promote api internal webhook"),
         "before the private one",
     ),
     "one image that is not scanned": (
         B,
-        replaced("scan", "for service in internal webhook", "for service in webhook"),
+        replaced("scan", "for service in internal api webhook", "for service in api webhook"),
         "internal:00000002-0000-4000-8000-000000000000 was pushed and never scanned",
     ),
     "an image of which another tag is scanned": (
@@ -331,7 +336,7 @@ OUTCOMES: dict[str, tuple[str, Callable[[Config], Any], str]] = {
     "one image that is not pushed": (B, lambda b: b["images"].pop(), "was never pushed"),
     "one image that is not built": (
         B,
-        replaced("build", "for service in internal webhook", "for service in internal"),
+        replaced("build", "for service in internal api webhook", "for service in internal api"),
         "the build fails",
     ),
     "an image that another service's Dockerfile makes": (
@@ -361,12 +366,12 @@ OUTCOMES: dict[str, tuple[str, Callable[[Config], Any], str]] = {
     ),
     "one service that is not deployed": (
         D,
-        replaced("deploy", "for service in internal webhook", "for service in internal"),
+        replaced("deploy", "for service in internal api webhook", "for service in internal api"),
         "the deployment fails",
     ),
     "one service that is not promoted": (
         D,
-        replaced("promote", "promote internal webhook", "promote internal"),
+        replaced("promote", "promote internal api webhook", "promote internal api"),
         "does not serve",
     ),
 }
@@ -389,7 +394,7 @@ def test_without_a_mirror_the_images_are_built_on_what_their_file_names(project_
     assert project.build(1, ("build",)) is None
     named = (ROOT / "services" / "base-image.txt").read_text().strip()
     builds = [call for call in project.state["calls"] if call[:2] == ["docker", "build"]]
-    assert len(builds) == 2
+    assert len(builds) == len(SERVICES)
     assert all(f"PYTHON_IMAGE={named}" in call for call in builds)
 
 

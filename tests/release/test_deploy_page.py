@@ -14,7 +14,7 @@ from infra.release.metrics import DELAY
 from infra.release.rollout import FEW, HOLD, MOST_FAILED, MOST_TIMES, STEPS
 from shared.config import SETTINGS
 from tests.support.log_entries import ENVELOPE, REQUEST, kilobytes
-from tests.support.tree import ROOT
+from tests.support.tree import ROOT, SERVICES
 
 PAGE = (ROOT / "docs" / "deploy.md").read_text()
 STORES = (ROOT / "docs" / "stores.md").read_text()
@@ -158,8 +158,9 @@ def test_prod_costs_the_instances_that_its_example_keeps_besides() -> None:
 def test_the_alerts_cost_each_condition_that_there_is() -> None:
     alerts = (TERRAFORM / "modules" / "monitoring" / "alerts.tf").read_text()
     listed = alerts.partition("  alerts = {")[2].partition("\n  }\n")[0]
-    assert 'resource "google_monitoring_alert_policy" "webhook_down"' in alerts
-    conditions = len(re.findall(r"^    \w+ = \{$", listed, re.M)) + 1
+    down = alerts.partition("  down = {")[2].partition("\n  }\n")[0]
+    assert 'resource "google_monitoring_alert_policy" "down"' in alerts
+    conditions = len(re.findall(r"^    \w+ = \{$", listed + down, re.M))
     *_, prod, (what, *months), whole = table("a month")
     assert numbers(what) == [conditions, 1.5]
     assert [numbers(cell)[0] for cell in months] == [conditions * 1.5] * 3
@@ -256,7 +257,7 @@ def test_pages_name_the_extra_permissions_of_the_deploy_role() -> None:
     assert 'role     = "roles/run.developer"' in (TERRAFORM / "modules" / "run" / "main.tf").read_text()
     security = " ".join((ROOT / "docs" / "security.md").read_text().split())
     assert (
-        "so may `pombo-deploy`, whose `roles/run.developer` on the two services holds `run.routes.invoke`" in security
+        "so may `pombo-deploy`, whose `roles/run.developer` on the three services holds `run.routes.invoke`" in security
     )
     row = next(
         line for line in (ROOT / "docs" / "security.md").read_text().splitlines() if "| `pombo-deploy` |" in line
@@ -279,7 +280,8 @@ def test_accounts_that_can_forge_an_alert_are_named() -> None:
 def test_pages_name_who_can_expire_a_record() -> None:
     """The roles hold no deletion; the policy of the database deletes what is past its time."""
     rows = [row for row in (ROOT / "docs" / "security.md").read_text().splitlines() if row.startswith("| records |")]
-    assert len(rows) == 2
+    assert len(rows) == len(SERVICES)
+    assert sum("may call no deletion" in row for row in rows) == len(SERVICES) - 1, "the API may"
     assert all("a past `expire_at` is deleted by Firestore's TTL" in row for row in rows)
 
 
@@ -289,9 +291,10 @@ def test_no_command_of_the_page_has_a_secret_among_its_arguments() -> None:
     for line in blocks.splitlines():
         arguments = re.sub(r'<<<"[^"]*"', "", line).replace("printf %s", "builtin")
         if not arguments.startswith(("builtin", "read ")) and "&& builtin" not in arguments:
-            assert not re.search(r"\$\{?(TOKEN|VALUE)\b", arguments), line
-    assert blocks.count("-H @- ") == 2
+            assert not re.search(r"\$\{?(TOKEN|VALUE|API_KEY)\b", arguments), line
+    assert blocks.count("-H @- ") == 4
     assert blocks.count('<<<"Authorization: Bearer $TOKEN"') == 2
+    assert blocks.count('<<<"Authorization: Bearer $API_KEY"') == 2
 
 
 def test_policy_against_public_services_is_named_before_the_project_is_created() -> None:

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from infra.release import candidate, cloud_run, tools
+from infra.release.services import AS_DEPLOYED
 from tests.support import fake_cloud
 from tests.support.fake_cloud import PLACEHOLDER, serving
 from tests.support.gcloud_lines import complaints
-from tests.support.project import Candidate, Project, both, build_id, image
-from tests.support.tree import ROOT, need_gcloud
+from tests.support.project import Candidate, Project, all_of, build_id, image, images
+from tests.support.tree import ROOT, SERVICES, need_gcloud
 
 DEPLOYED = ("release", "deploy")
 """The steps after which a deployment that was cancelled leaves most behind."""
@@ -25,15 +26,15 @@ ProjectAfter = Callable[..., Project]
 def test_a_release_deploys_what_its_build_pushed_by_digest_and_gives_it_the_traffic(
     history: list[dict[str, Any]],
 ) -> None:
-    served = [tuple(serving(state, name) for name in ("pombo-webhook", "pombo-internal")) for state in history]
-    assert served == [(PLACEHOLDER, PLACEHOLDER), both(1), both(2)]
+    served = [tuple(serving(state, f"pombo-{service}") for service in SERVICES) for state in history]
+    assert served == [(PLACEHOLDER,) * len(SERVICES), all_of(1), all_of(2)]
 
 
 @pytest.mark.timeout(600)  # on a busy machine gcloud takes minutes to read all that it knows
 def test_gcloud_accepts_every_command_of_a_release_and_a_rollback(project_after: ProjectAfter) -> None:
     need_gcloud()
     project = project_after(2)
-    assert project.run("rollback", "webhook", "internal").returncode == 0
+    assert project.run("rollback", *SERVICES).returncode == 0
     called = [shlex.join(call) for call in project.state["calls"] if call[0] == "gcloud"]
     assert {" ".join(call.split()[:4]) for call in called} >= {
         "gcloud run services update",
@@ -64,11 +65,13 @@ def test_failed_release_leaves_the_traffic_where_it_was(
     project.change(lambda state: state.update(fault))
     pushed = len(project.state["pushed"])
     assert project.release(2) == stops_at
-    assert project.serves() == both(1)
+    assert project.serves() == all_of(1)
     assert (len(project.state["pushed"]) > pushed) is pushes
 
 
-@pytest.mark.parametrize("wrong", [{"handshake": 200}, pytest.param({"unsigned": 200}, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "wrong", [{"handshake": 200}, {"without_key": 200}, pytest.param({"unsigned": 200}, marks=pytest.mark.slow)]
+)
 def test_a_candidate_that_answers_wrongly_gets_no_traffic(
     wrong: dict[str, int], project_after: ProjectAfter, answers: Candidate
 ) -> None:
@@ -76,7 +79,7 @@ def test_a_candidate_that_answers_wrongly_gets_no_traffic(
         setattr(answers, name, value)
     project = project_after(1, built=True)
     assert project.release(2, (*DEPLOYED, "check")) == "check"
-    assert project.serves() == both(1)
+    assert project.serves() == all_of(1)
 
 
 @pytest.mark.parametrize(
@@ -108,13 +111,13 @@ def a_status(url: str) -> dict[str, Any]:
 
 def test_a_rollback_serves_the_image_before_and_changes_nothing_when_done_again(project_after: ProjectAfter) -> None:
     project = project_after(2)
-    done = project.run("rollback", "webhook", "internal")
+    done = project.run("rollback", *SERVICES)
     assert done.returncode == 0, done.stderr
-    assert f"pombo-webhook serves {named(both(1)[0])} in place of {named(both(2)[0])}" in done.stdout
-    assert project.serves() == both(1)
+    assert f"pombo-webhook serves {named(all_of(1)[0])} in place of {named(all_of(2)[0])}" in done.stdout
+    assert project.serves() == all_of(1)
     there = project.state["services"]
-    again = project.run("rollback", "webhook", "internal")
-    assert again.stdout.count("from before the last promotion, already.") == 2
+    again = project.run("rollback", *SERVICES)
+    assert again.stdout.count("from before the last promotion, already.") == len(SERVICES)
     assert project.state["services"] == there
 
 
@@ -156,10 +159,10 @@ def test_failed_rollback_leaves_the_traffic_and_can_be_retried(
         done = project.run("rollback", "webhook")
         assert (done.returncode, done.stdout) == (1, "")
         assert "is not ready" in done.stderr
-        assert project.serves() == both(2)
+        assert project.serves() == all_of(2)
     project.change(lambda state: state.update(unready=[]))
     assert project.run("rollback", "webhook").returncode == 0
-    assert project.serves() == (image("webhook", 1), image("internal", 2))
+    assert project.serves() == images(1, 2, 2)
 
 
 @pytest.mark.parametrize(("action", "serves"), [("rollback", 1), ("drop", 2)])
@@ -204,31 +207,31 @@ def test_failed_release_leaves_nothing_behind(
     answers.unsigned = 200
     project.change(lambda state: state.update(fault))
     assert project.release(3) == stops_at
-    assert project.serves() == both(2)
+    assert project.serves() == all_of(2)
     assert applied(project)
-    done = project.run("drop", "internal", "webhook")
-    assert done.stdout.count("has nothing to drop") == 2
+    done = project.run("drop", *AS_DEPLOYED)
+    assert done.stdout.count("has nothing to drop") == len(SERVICES)
 
 
 def test_a_service_that_cannot_be_dropped_does_not_keep_the_other_from_it(project_after: ProjectAfter) -> None:
     project = project_after(2, built=True)
     assert project.release(3, DEPLOYED) is None
     project.change(lambda state: state.update(away=[["describe", "pombo-internal"]]))
-    done = project.run("drop", "internal", "webhook")
+    done = project.run("drop", *AS_DEPLOYED)
     assert done.returncode == 1
     assert "UNAVAILABLE" in done.stderr
     assert "pombo-webhook still serves" in done.stdout
     assert project.addresses() == ["pombo-internal-00004"]
     project.change(lambda state: state.update(away=[["describe", "pombo-internal"], ["describe", "pombo-webhook"]]))
-    assert project.run("drop", "internal", "webhook").stderr.count("pombo: ") == 2
+    assert project.run("drop", *AS_DEPLOYED).stderr.count("pombo: ") == 2
 
 
 def test_another_action_stops_at_the_first_service_that_is_refused(project_after: ProjectAfter) -> None:
     project = project_after(2)
     project.change(lambda state: state.update(away=[["describe", "pombo-webhook"]]))
-    done = project.run("rollback", "webhook", "internal")
+    done = project.run("rollback", *SERVICES)
     assert (done.returncode, done.stdout) == (1, "")
-    assert project.serves() == both(2)
+    assert project.serves() == all_of(2)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +260,7 @@ def test_a_first_release_that_goes_wrong_leaves_the_placeholder(
     project = project_after(0, built=True)
     answers.unsigned = 200
     assert project.release(1) == "check"
-    assert project.serves() == (PLACEHOLDER, PLACEHOLDER)
+    assert project.serves() == (PLACEHOLDER,) * len(SERVICES)
     assert applied(project)
 
 
@@ -266,7 +269,7 @@ def test_a_deployment_that_was_cancelled_can_be_dropped_by_one_command_of_make(p
     assert project.release(3, DEPLOYED) is None
     done = make(project, "drop-candidate", "REGION=europe-west1")
     assert (done.returncode, done.stderr) == (0, "")
-    assert project.serves() == both(2)
+    assert project.serves() == all_of(2)
     assert applied(project)
 
 
@@ -274,28 +277,28 @@ def test_release_after_a_rollback_gets_the_traffic_and_can_be_rolled_back(
     project_after: ProjectAfter,
 ) -> None:
     project = project_after(2, built=True)
-    assert project.run("rollback", "webhook", "internal").returncode == 0
+    assert project.run("rollback", *SERVICES).returncode == 0
     assert project.release(3) is None
-    assert project.serves() == both(3)
+    assert project.serves() == all_of(3)
     assert project.run("rollback", "webhook").returncode == 0
-    assert project.serves() == (image("webhook", 1), image("internal", 3))
+    assert project.serves() == images(1, 3, 3)
 
 
 def test_rollback_to_the_placeholder_is_refused(
     project_after: ProjectAfter,
 ) -> None:
     project = project_after(1)
-    done = project.run("rollback", "webhook", "internal")
+    done = project.run("rollback", *SERVICES)
     assert done.returncode == 1
     assert done.stderr == ("pombo: pombo-webhook has no image tagged previous: at most one build was ever promoted.\n")
-    assert project.serves() == both(1)
+    assert project.serves() == all_of(1)
 
 
 def test_promoting_again_changes_nothing(project_after: ProjectAfter) -> None:
     project = project_after(2)
-    assert project.run("promote", "internal", "webhook").returncode == 0
+    assert project.run("promote", *AS_DEPLOYED).returncode == 0
     assert project.run("rollback", "internal").returncode == 0
-    assert project.serves() == (image("webhook", 2), image("internal", 1))
+    assert project.serves() == images(2, 2, 1)
 
 
 def test_unchecked_revision_is_not_promoted(project_after: ProjectAfter) -> None:
@@ -337,7 +340,7 @@ def test_make_goal_requires_project_and_region(target: str, project_after: Proje
 def test_rollback_is_one_command_of_make(project_after: ProjectAfter) -> None:
     project = project_after(2)
     assert make(project, "rollback", "REGION=europe-west1").returncode == 0
-    assert project.serves() == both(1)
+    assert project.serves() == all_of(1)
 
 
 def make(project: Project, *words: str) -> subprocess.CompletedProcess[str]:
@@ -371,10 +374,10 @@ def test_no_revision_has_its_own_address_after_an_action(
     project = project_after(2, built=True)
     assert project.addresses() == []
     assert project.release(3, DEPLOYED) is None
-    assert len(project.addresses()) == 2, "for as long as it is checked"
-    assert project.run("drop", "internal", "webhook").returncode == 0
+    assert len(project.addresses()) == len(SERVICES), "for as long as it is checked"
+    assert project.run("drop", *AS_DEPLOYED).returncode == 0
     assert project.addresses() == []
-    assert project.run("rollback", "webhook", "internal").returncode == 0
+    assert project.run("rollback", *SERVICES).returncode == 0
     assert project.addresses() == []
 
 
@@ -394,7 +397,7 @@ def test_deployment_resumes_where_one_was_cancelled_in_a_step(project_after: Pro
     shares = "--to-revisions=pombo-webhook-00004=25,pombo-webhook-00003=75"
     project.gcloud("run", "services", "update-traffic", "pombo-webhook", shares)
     assert project.release(4) is None, project.said
-    assert project.serves() == both(4)
+    assert project.serves() == all_of(4)
     assert project.addresses() == []
     assert project.run("rollback", "webhook").returncode == 0
     assert project.serves()[0] == image("webhook", 2), "3 never had all of it"
@@ -405,7 +408,7 @@ def test_deployment_resumes_where_one_was_cancelled_in_a_step(project_after: Pro
 
 def test_registry_tags_the_serving_and_the_previous_image(history: list[dict[str, Any]]) -> None:
     for number, before in ((1, None), (2, 1)):
-        for service in ("webhook", "internal"):
+        for service in SERVICES:
             tags = history[number]["tags"][f"{fake_cloud.REPOSITORY}/{service}"]
             wanted = {"serving": number, **({"previous": before} if before else {})}
             assert tags == {tag: image(service, it).partition("@")[2] for tag, it in wanted.items()}
@@ -419,13 +422,13 @@ def test_a_rollback_deploys_no_image_that_the_service_has_never_run(project_afte
     done = project.run("rollback", "webhook")
     assert (done.returncode, done.stdout) == (1, "")
     assert f"has never run {named(image('webhook', 3))}, which the registry calls previous" in done.stderr
-    assert project.serves() == both(2)
+    assert project.serves() == all_of(2)
 
 
 def test_a_tag_is_never_deleted_to_be_moved(history: list[dict[str, Any]]) -> None:
     """Between the two there would be none, and the account that deploys may delete nothing."""
     called = [" ".join(call) for call in history[2]["calls"]]
-    assert sum("gcloud artifacts tags update serving" in call for call in called) == 2
+    assert sum("gcloud artifacts tags update serving" in call for call in called) == len(SERVICES)
     assert not [call for call in called if "tags add" in call or "tags delete" in call]
 
 
@@ -450,7 +453,7 @@ def test_nothing_is_deployed_but_what_a_build_of_ours_has_pushed(
     project.change(lambda state: state["builds"][build_id(2)].update(change))
     assert project.deploy(2) == "release"
     assert sentence in project.said[-1]
-    assert project.serves() == both(1)
+    assert project.serves() == all_of(1)
 
 
 @pytest.mark.parametrize("given", ["", "latest", "00000002", f"{build_id(2)} --help"])
@@ -466,7 +469,7 @@ def test_moved_tag_does_not_change_the_deployed_image(project_after: ProjectAfte
     tags = {build_id(2): digest}
     project.change(lambda state: state["tags"][f"{fake_cloud.REPOSITORY}/webhook"].update(tags))
     assert project.deploy(2) is None
-    assert project.serves() == both(2)
+    assert project.serves() == all_of(2)
 
 
 # ---- the traffic in steps
@@ -487,17 +490,17 @@ def moves(project: Project) -> list[str]:
     return [move for move in found if move]
 
 
-def test_the_private_service_has_all_traffic_before_the_public_one_has_any(project_after: ProjectAfter) -> None:
-    """A newer private service understands what an older webhook writes; not the other way round."""
+def test_the_private_service_has_all_traffic_before_a_public_one_has_any(project_after: ProjectAfter) -> None:
+    """A newer private service understands what an older public one writes; not the other way round."""
     project = project_after(1, built=True)
     before = len(moves(project))
     assert project.release(2) is None
-    steps = [f"{service} {share}" for service in ("internal", "webhook") for share in ("5", "25", "all")]
+    steps = [f"{service} {share}" for service in AS_DEPLOYED for share in ("5", "25", "all")]
     assert moves(project)[before:] == steps
 
 
 @pytest.mark.parametrize("worse", [WORSE, SLOW])
-def test_worse_private_service_goes_back_before_the_public_one_gets_traffic(
+def test_worse_private_service_goes_back_before_a_public_one_gets_traffic(
     worse: list[float], project_after: ProjectAfter
 ) -> None:
     project = project_after(2, built=True)
@@ -507,17 +510,20 @@ def test_worse_private_service_goes_back_before_the_public_one_gets_traffic(
     assert project.release(3) == "promote"
     assert "At 5 % of the traffic pombo-internal-00004 did worse than pombo-internal-00003" in project.said[-1]
     assert moves(project)[before : before + 2] == ["internal 5", "internal 100"]
-    assert project.serves() == both(2)
+    assert project.serves() == all_of(2)
     assert project.addresses() == []
     assert applied(project)
 
 
-def test_worse_public_service_goes_back_alone(project_after: ProjectAfter) -> None:
+@pytest.mark.parametrize(("worse", "serves"), [("webhook", images(2, 3, 3)), ("api", images(2, 2, 3))])
+def test_worse_public_service_goes_back_and_stops_those_after_it(
+    worse: str, serves: tuple[str, ...], project_after: ProjectAfter
+) -> None:
     project = project_after(2, built=True)
-    metrics = {"pombo-webhook-00003": WELL, "pombo-webhook-00004": WORSE, "pombo-internal-00004": WELL}
-    project.change(lambda state: state.update(metrics=metrics))
+    metrics = {f"pombo-{service}-0000{number}": WELL for service in SERVICES for number in (3, 4)}
+    project.change(lambda state: state.update(metrics={**metrics, f"pombo-{worse}-00004": WORSE}))
     assert project.release(3) == "promote"
-    assert project.serves() == (image("webhook", 2), image("internal", 3))
+    assert project.serves() == serves
     assert project.addresses() == []
 
 
@@ -526,7 +532,7 @@ def test_unjudgeable_candidate_goes_back(project_after: ProjectAfter, answers: C
     answers.metrics = lambda _: (403, {})
     assert project.release(3) == "promote"
     assert "Cloud Monitoring answers 403" in project.said[-1]
-    assert project.serves() == both(2)
+    assert project.serves() == all_of(2)
 
 
 def test_too_few_requests_are_reported_and_do_not_stop_the_rollout(project_after: ProjectAfter) -> None:
@@ -535,23 +541,23 @@ def test_too_few_requests_are_reported_and_do_not_stop_the_rollout(project_after
     project.change(lambda state: state.update(metrics=metrics))
     assert project.release(3) is None
     assert "pombo-webhook-00004: it had 19 requests, too few to judge it (under 20)." in project.said[-1]
-    assert project.serves() == both(3)
+    assert project.serves() == all_of(3)
 
 
 def test_placeholder_is_not_compared_with(project_after: ProjectAfter) -> None:
     project = project_after(0, built=True)
-    metrics = {f"pombo-{kind}-00001": [1000, 0, 1.0] for kind in ("webhook", "internal")}
-    worse = {f"pombo-{kind}-00002": [1000, 0, 50.0] for kind in ("webhook", "internal")}
+    metrics = {f"pombo-{kind}-00001": [1000, 0, 1.0] for kind in SERVICES}
+    worse = {f"pombo-{kind}-00002": [1000, 0, 50.0] for kind in SERVICES}
     project.change(lambda state: state.update(metrics=metrics | worse))
     assert project.release(1) is None
-    assert moves(project) == ["internal all", "webhook all"]
+    assert moves(project) == [f"{service} all" for service in AS_DEPLOYED]
 
 
 def test_image_of_make_deploy_is_compared_with_and_not_seen_as_placeholder(
     project_after: ProjectAfter,
 ) -> None:
     project = project_after(0, built=True)
-    made = [f"{fake_cloud.REPOSITORY}/pombo-{kind}@sha256:{'5' * 64}" for kind in ("internal", "webhook")]
+    made = [f"{fake_cloud.REPOSITORY}/pombo-{kind}@sha256:{'5' * 64}" for kind in SERVICES]
 
     def from_source(state: dict[str, Any]) -> None:
         state["pushed"] += made
@@ -560,8 +566,8 @@ def test_image_of_make_deploy_is_compared_with_and_not_seen_as_placeholder(
 
     project.change(from_source)
     assert project.release(1) is None, project.said
-    steps = [f"{service} {share}" for service in ("internal", "webhook") for share in ("5", "25", "all")]
+    steps = [f"{service} {share}" for service in AS_DEPLOYED for share in ("5", "25", "all")]
     assert moves(project) == steps
-    assert project.serves() == both(1)
+    assert project.serves() == all_of(1)
     tags = project.state["tags"][f"{fake_cloud.REPOSITORY}/webhook"]
     assert set(tags) == {"serving"}, "its digest is not of this repository"

@@ -53,6 +53,15 @@ def test_a_dockerfile_has_nothing_to_find(service: str, hadolint: str) -> None:
     assert faults(DOCKERFILES[service]) == []
 
 
+@pytest.mark.parametrize("service", SERVICES)
+def test_an_image_starts_its_own_service_with_its_own_requirements(service: str) -> None:
+    instructions = parse(DOCKERFILES[service])
+    copied = [one.value for one in instructions if one.name == "COPY"]
+    assert json.loads(instructions[-1].value) == ["venv/bin/python", "-m", f"services.{service}"]
+    assert f"services/{service}/requirements.txt requirements.txt" in copied
+    assert f"services/{service} services/{service}" in copied
+
+
 MUTATIONS: dict[str, tuple[Callable[[str], str], str]] = {
     "another base image": (lambda t: t.replace("FROM ${PYTHON_IMAGE}\n", "FROM python:3.11\n"), "base image"),
     "a default base image": (lambda t: t.replace("ARG PYTHON_IMAGE", "ARG PYTHON_IMAGE=python:3.11"), "default"),

@@ -54,12 +54,13 @@ print(json.dumps({{
 """Start a service without serving, on a store and a queue that are not there, and say what that loaded."""
 
 
-BY_NAME: Mapping[str, tuple[str, ...]] = {"webhook": ("uvloop",), "internal": ()}
+BY_NAME: Mapping[str, tuple[str, ...]] = {"webhook": ("uvloop",), "internal": (), "api": ()}
 """Libraries that a service imports only to serve."""
 
 LOADED: Mapping[str, set[str]] = {
     "webhook": {"functions_framework", "httptools", "orjson", "redis", "starlette", "uvicorn", "uvloop"},
     "internal": {"grpc", "google.cloud.tasks_v2", "google.cloud.firestore_v1", "redis"},
+    "api": {"flask_openapi3_swagger", "pydantic", "google.cloud.tasks_v2", "google.cloud.firestore_v1", "redis"},
 }
 
 Started = tuple[str, Image, Mapping[str, list[str]]]
@@ -220,7 +221,7 @@ def test_a_message_is_answered_by_the_images(containers: Containers) -> None:
 def test_a_deployment_would_promote_the_image_of_the_webhook(containers: Containers) -> None:
     target = {"revisionName": "r", "tag": "candidate", "url": containers.stack.described["webhook"]}
     status = {"latestCreatedRevisionName": "r", "latestReadyRevisionName": "r", "traffic": [target]}
-    assert "refuses who is not Meta" in candidate.check(cloud_run.CloudRunService("webhook", "", "", status))
+    assert "refuses strangers" in candidate.check(cloud_run.CloudRunService("webhook", "", "", status))
 
 
 @pytest.mark.parametrize("service", SERVICES)

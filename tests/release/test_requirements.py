@@ -19,7 +19,7 @@ from tests.unit.test_libraries import BY_NAME
 PYTHONS = ("3.11.0", "3.11.9", "3.13.1")
 """An image's Python may be any of these; each has its own markers."""
 
-HANDLERS: Mapping[str, tuple[str, ...]] = {"webhook": (), "internal": ("handlers",)}
+HANDLERS: Mapping[str, tuple[str, ...]] = {"webhook": (), "internal": ("handlers",), "api": ()}
 
 
 def pinned(text: str) -> dict[str, tuple[str, frozenset[str]]]:

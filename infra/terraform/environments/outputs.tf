@@ -3,6 +3,11 @@ output "webhook_url" {
   value       = module.pombo.webhook_url
 }
 
+output "api_url" {
+  description = "The URL of the API."
+  value       = module.pombo.api_url
+}
+
 output "internal_url" {
   description = "The URL of the internal service, which tasks are sent to."
   value       = module.pombo.internal_url

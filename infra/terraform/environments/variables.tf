@@ -8,6 +8,12 @@ variable "whatsapp_phone_number_id" {
   type        = string
 }
 
+variable "meta_app_id" {
+  description = "The ID of the Meta app. With it the API asks Meta what a new access token may do before it keeps it."
+  type        = string
+  default     = null
+}
+
 variable "handler" {
   description = "The team's code, as module:function. Set exactly one of handler and handler_url."
   type        = string

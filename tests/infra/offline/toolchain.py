@@ -59,6 +59,7 @@ class Toolchain:
             "TF_DISABLE_PLUGIN_TLS": "1",  # the stand-in has no certificate
             "CHECKPOINT_DISABLE": "1",
             "TF_IN_AUTOMATION": "1",
+            "GOGC": "400",  # a fifth less processor time, for a few MB more
             **({"TF_REATTACH_PROVIDERS": self.attached} if self.attached else {}),
         }
 

@@ -29,6 +29,7 @@ module "pombo" {
   firestore_location       = var.firestore_location
   scheduler_region         = var.scheduler_region
   whatsapp_phone_number_id = var.whatsapp_phone_number_id
+  meta_app_id              = var.meta_app_id
   handler                  = var.handler
   handler_url              = var.handler_url
   handler_variables        = var.handler_variables

@@ -24,6 +24,10 @@ locals {
       title       = "Pombo: the same, and lists and counts records"
       permissions = concat(local.records, ["datastore.entities.list"])
     }
+    pomboRecordsListsAndDeletes = {
+      title       = "Pombo: the same, and deletes what is removed from the registry"
+      permissions = concat(local.records, ["datastore.entities.list", "datastore.entities.delete"])
+    }
     pomboTaskMaker = {
       title       = "Pombo: makes tasks"
       permissions = ["cloudtasks.tasks.create"]
@@ -36,6 +40,14 @@ locals {
       title       = "Pombo: reads the newest enabled version of a secret"
       permissions = ["secretmanager.versions.access", "secretmanager.versions.list"]
     }
+    pomboSecretWriter = {
+      title       = "Pombo: adds a version to a secret"
+      permissions = ["secretmanager.versions.add"]
+    }
+    pomboSecretMaker = {
+      title       = "Pombo: creates a secret without a version"
+      permissions = ["secretmanager.secrets.create"]
+    }
   }
   # From the role's own argument, like the emails.
   role_names = {
@@ -45,9 +57,11 @@ locals {
     for secret in it.secrets : "${service}.${secret}" => { service = service, secret = secret }
   }]...)
   # Secret Manager names its resources by the project's number.
-  secret_conditions = { for service, it in var.services : service => join(" || ", [
-    for prefix in sort(it.prefixes) : "resource.name.startsWith(\"projects/${var.project_number}/secrets/${prefix}\")"
-  ]) if length(it.prefixes) > 0 }
+  named = { for service, it in var.services : service => {
+    for what, prefixes in { reads = it.prefixes, adds = it.adds } : what => join(" || ", [
+      for prefix in sort(prefixes) : "resource.name.startsWith(\"projects/${var.project_number}/secrets/${prefix}\")"
+    ])
+  } }
   enqueues = merge([for service, it in var.services : {
     for queue in it.enqueues : "${service}.${queue}" => { service = service, queue = queue }
   }]...)
@@ -89,7 +103,7 @@ resource "google_project_iam_member" "store" {
   for_each = var.services
 
   project = var.project
-  role    = local.role_names[each.value.lists ? "pomboRecordsAndLists" : "pomboRecords"]
+  role    = local.role_names[each.value.deletes ? "pomboRecordsListsAndDeletes" : each.value.lists ? "pomboRecordsAndLists" : "pomboRecords"]
   member  = "serviceAccount:${local.emails[each.key]}"
 
   condition {
@@ -108,9 +122,9 @@ resource "google_secret_manager_secret_iam_member" "read" {
 }
 
 # Tenants' secrets, which come and go without an apply: only those whose names begin with one of these prefixes. Only
-# operators add, change and delete them.
+# operators change and delete them.
 resource "google_project_iam_member" "tenant_secrets" {
-  for_each = local.secret_conditions
+  for_each = { for service, it in local.named : service => it.reads if it.reads != "" }
 
   project = var.project
   role    = local.role_names["pomboSecretReader"]
@@ -120,6 +134,30 @@ resource "google_project_iam_member" "tenant_secrets" {
     title      = "tenant-secrets"
     expression = each.value
   }
+}
+
+resource "google_project_iam_member" "tenant_secrets_added" {
+  for_each = { for service, it in local.named : service => it.adds if it.adds != "" }
+
+  project = var.project
+  role    = local.role_names["pomboSecretWriter"]
+  member  = "serviceAccount:${local.emails[each.key]}"
+
+  condition {
+    title      = "tenant-secrets"
+    expression = each.value
+  }
+}
+
+# No condition: a secret is created in the project, so its own name is not yet that of a resource
+# (https://cloud.google.com/iam/docs/conditions-resource-attributes). It is empty, and only one of the prefixes above can
+# be given a value.
+resource "google_project_iam_member" "tenant_secrets_made" {
+  for_each = { for service, it in local.named : service => it.adds if it.adds != "" }
+
+  project = var.project
+  role    = local.role_names["pomboSecretMaker"]
+  member  = "serviceAccount:${local.emails[each.key]}"
 }
 
 resource "google_cloud_tasks_queue_iam_member" "enqueue_shared" {

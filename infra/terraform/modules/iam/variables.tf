@@ -11,13 +11,15 @@ variable "region" {
 }
 
 variable "services" {
-  description = "Each service: the secrets that it reads, the prefixes of those of tenants, the queues that it creates tasks in, the queues that it checks, whether it lists records."
+  description = "Each service: the secrets that it reads, the prefixes of those of tenants that it reads and of those that it adds values to, the queues that it creates tasks in, the queues that it checks, whether it lists records, whether it also deletes some."
   type = map(object({
     secrets  = set(string)
     prefixes = optional(set(string), [])
+    adds     = optional(set(string), [])
     enqueues = set(string)
     looks_at = set(string)
     lists    = bool
+    deletes  = optional(bool, false)
   }))
 }
 

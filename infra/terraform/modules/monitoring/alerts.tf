@@ -21,13 +21,18 @@ locals {
     failed_receipts_least   = 5  # in 15 minutes: one failed message of two at night is no alert
     sweep_silent            = 15 # minutes; a count may arrive 10 minutes late, and no record is overdue before 10 (SWEEP_AFTER)
     processed_per_second    = 0.5
-    waiting                 = 30  # one minute's work at that rate: with a shorter queue, a low rate is harmless
-    oldest_pending          = 30  # minutes; the backoff of all eight attempts together is 15
-    oldest_dead             = 90  # days
-    unknown_sender          = 0   # events in 10 minutes
-    webhook_errors          = 5   # in 5 minutes
-    webhook_p95             = 200 # milliseconds
-    webhook_p95_of_at_least = 100 # requests in 10 minutes: with fewer, a cold start alone would fire it
+    waiting                 = 30   # one minute's work at that rate: with a shorter queue, a low rate is harmless
+    oldest_pending          = 30   # minutes; the backoff of all eight attempts together is 15
+    oldest_dead             = 90   # days
+    unknown_sender          = 0    # events in 10 minutes
+    webhook_errors          = 5    # in 5 minutes
+    webhook_p95             = 200  # milliseconds
+    webhook_p95_of_at_least = 100  # requests in 10 minutes: with fewer, a cold start alone would fire it
+    api_errors_percent      = 5    # of the responses in 5 minutes
+    api_errors_least        = 5    # in 5 minutes: one failed request of two at night is no alert
+    api_p95                 = 1000 # milliseconds
+    api_p95_of_at_least     = 100  # requests in 10 minutes
+    api_refused             = 300  # in 5 minutes, of 401 or of 429: one a second
   }
   threshold_names = keys(local.default_thresholds)
   warnings        = [for name in local.threshold_names : name if endswith(name, "_warning")]
@@ -62,8 +67,15 @@ locals {
 
   # Cloud Run's own metrics: they also count requests that never reached our code.
   webhook  = "monitored_resource=\"cloud_run_revision\",service_name=\"${var.services["webhook"]}\""
+  api      = "monitored_resource=\"cloud_run_revision\",service_name=\"${var.services["api"]}\""
   requests = "run_googleapis_com:request_count"
-  p95      = "histogram_quantile(0.95, sum by (le) (rate(run_googleapis_com:request_latencies_bucket{${local.webhook}}[10m])))"
+  p95 = {
+    for name, service in { webhook = local.webhook, api = local.api } : name =>
+    "histogram_quantile(0.95, sum by (le) (rate(run_googleapis_com:request_latencies_bucket{${service}}[10m])))"
+  }
+  api_errors = "sum(increase(${local.requests}{${local.api},response_code_class=\"5xx\"}[5m]))"
+  # The API answers 401 without a valid key, and 429 above a key's rate.
+  api_refusals = "sum by (response_code) (increase(${local.requests}{${local.api},response_code=~\"401|429\"}[5m]))"
 
   # alert_emails receive every alert; each severity also has its own channels.
   emails = [for channel in google_monitoring_notification_channel.email : channel.name]
@@ -171,7 +183,24 @@ locals {
     webhook_slow = {
       severity = "WARNING", section = "webhook-slow", lasts = 5
       says     = "The 95th percentile of webhook latency is above ${local.above["webhook_p95"]} ms"
-      query    = "${local.p95} > ${local.above["webhook_p95"]} and sum(increase(${local.requests}{${local.webhook}}[10m])) > ${local.above["webhook_p95_of_at_least"]}"
+      query    = "${local.p95["webhook"]} > ${local.above["webhook_p95"]} and sum(increase(${local.requests}{${local.webhook}}[10m])) > ${local.above["webhook_p95_of_at_least"]}"
+    }
+    api_errors = {
+      severity  = "WARNING", section = "api-errors", lasts = 0
+      says      = "The API answered 5xx to more than ${local.above["api_errors_percent"]} % of its requests within 5 minutes"
+      query     = "100 * ${local.api_errors} > ${local.above["api_errors_percent"]} * sum(increase(${local.requests}{${local.api}}[5m])) and ${local.api_errors} >= ${local.above["api_errors_least"]}"
+      meanwhile = "A message that the API answered 202 is stored and will be sent. A caller that repeats a failed request with the same Idempotency-Key sends the message once."
+    }
+    api_slow = {
+      severity = "WARNING", section = "api-slow", lasts = 5
+      says     = "The 95th percentile of API latency is above ${local.above["api_p95"]} ms"
+      query    = "${local.p95["api"]} > ${local.above["api_p95"]} and sum(increase(${local.requests}{${local.api}}[10m])) > ${local.above["api_p95_of_at_least"]}"
+    }
+    api_refused = {
+      severity  = "WARNING", section = "api-refused", lasts = 0
+      says      = "The API answered 401 or 429 more than ${local.above["api_refused"]} times within 5 minutes"
+      query     = "${local.api_refusals} > ${local.above["api_refused"]}"
+      meanwhile = "For information: the other callers are served as before."
     }
   }
 }
@@ -208,11 +237,27 @@ resource "google_monitoring_alert_policy" "this" {
   depends_on = [google_logging_metric.this]
 }
 
+locals {
+  # The public services: what each failing uptime check means.
+  down = {
+    webhook = {
+      says    = "The webhook, its store or its queue is down"
+      details = "The webhook does not answer /health, or its status is not ok. Meta redelivers webhooks for 7 days."
+    }
+    api = {
+      says    = "The API, its store or its queue is down"
+      details = "The API does not answer /health, or its status is not ok. Messages that it answered 202 are stored and will be sent."
+    }
+  }
+}
+
 # As the console creates it for an uptime check: it fires if the check fails from two locations at once. It selects the check
 # by host, because the check's id is known only after it is created.
-resource "google_monitoring_alert_policy" "webhook_down" {
+resource "google_monitoring_alert_policy" "down" {
+  for_each = local.down
+
   project               = var.project
-  display_name          = "Pombo ${var.environment}: The webhook, its store or its queue is down"
+  display_name          = "Pombo ${var.environment}: ${each.value.says}"
   severity              = "CRITICAL"
   combiner              = "OR"
   notification_channels = local.channels["CRITICAL"]
@@ -221,7 +266,7 @@ resource "google_monitoring_alert_policy" "webhook_down" {
     display_name = "The uptime check fails"
 
     condition_threshold {
-      filter          = "resource.type=\"uptime_url\" AND metric.type=\"monitoring.googleapis.com/uptime_check/check_passed\" AND resource.labels.host=\"${var.webhook_host}\""
+      filter          = "resource.type=\"uptime_url\" AND metric.type=\"monitoring.googleapis.com/uptime_check/check_passed\" AND resource.labels.host=\"${var.hosts[each.key]}\""
       comparison      = "COMPARISON_GT"
       threshold_value = 1
       duration        = "60s"
@@ -239,13 +284,19 @@ resource "google_monitoring_alert_policy" "webhook_down" {
     }
   }
   documentation {
-    subject   = "Pombo ${var.environment}: The webhook, its store or its queue is down"
-    content   = "The webhook does not answer /health, or its status is not ok. Meta redelivers webhooks for 7 days. Runbook: ${var.runbook}#webhook-down"
+    subject   = "Pombo ${var.environment}: ${each.value.says}"
+    content   = "${each.value.details} Runbook: ${var.runbook}#${each.key}-down"
     mime_type = "text/markdown"
   }
   alert_strategy {
     auto_close           = "1800s"
     notification_prompts = ["OPENED", "CLOSED"]
   }
-  depends_on = [google_monitoring_uptime_check_config.webhook]
+  depends_on = [google_monitoring_uptime_check_config.this]
+}
+
+# In an earlier version the webhook was the only public service.
+moved {
+  from = google_monitoring_alert_policy.webhook_down
+  to   = google_monitoring_alert_policy.down["webhook"]
 }

@@ -1,5 +1,5 @@
-# The dashboard. Its rows: queue depth, throughput, dead letters, failed receipts and rejected sends, outages, webhook.
-# Written as the API returns it (a zero is left out), so that a plan shows no change.
+# The dashboard. Its rows: queue depth, throughput, dead letters, failed receipts and rejected sends, outages, webhook,
+# API. Written as Google's API returns it (a zero is left out), so that a plan shows no change.
 
 locals {
   # The mean of the last five sweeps; 0 if no sweep found one.
@@ -108,8 +108,23 @@ locals {
     },
     {
       title  = "Webhook: 95th percentile of latency, in ms"
-      lines  = [{ legend = "95th percentile", query = local.p95 }]
+      lines  = [{ legend = "95th percentile", query = local.p95["webhook"] }]
       limits = [local.above["webhook_p95"]]
+    },
+    {
+      title  = "API: responses per second"
+      lines  = [{ query = "sum by (response_code_class) (rate(${local.requests}{${local.api}}[5m]))" }]
+      limits = []
+    },
+    {
+      title  = "API: 95th percentile of latency, in ms"
+      lines  = [{ legend = "95th percentile", query = local.p95["api"] }]
+      limits = [local.above["api_p95"]]
+    },
+    {
+      title  = "API: answers 401 (no valid key) and 429 (above a key's rate) in 5 minutes"
+      lines  = [{ query = local.api_refusals }]
+      limits = [local.above["api_refused"]]
     },
   ]
   tiles = [

@@ -17,7 +17,7 @@ terraform {
 }
 
 locals {
-  # Both services: they write through shared/logs.py, and nothing else runs in the project.
+  # All services: they write through shared/logs.py, and nothing else runs in the project.
   ours = "resource.type=\"cloud_run_revision\""
   # Success: an event that was handled, or a message that the provider accepted. An attempt that lost its lease may find the
   # same state, but logs a warning.
@@ -177,11 +177,13 @@ resource "google_monitoring_notification_channel" "email" {
   force_delete = true
 }
 
-# The check also covers the store and the queue. It runs every five minutes, because each call may start an instance. It does
+# A check also covers the store and the queue. It runs every five minutes, because each call may start an instance. It does
 # not use /readyz: from outside, some paths that end in z are Google's own (https://cloud.google.com/run/docs/known-issues).
-resource "google_monitoring_uptime_check_config" "webhook" {
+resource "google_monitoring_uptime_check_config" "this" {
+  for_each = local.down
+
   project      = var.project
-  display_name = "Pombo ${var.environment}: webhook"
+  display_name = "Pombo ${var.environment}: ${each.key}"
   timeout      = "10s"
   period       = "300s"
 
@@ -204,7 +206,12 @@ resource "google_monitoring_uptime_check_config" "webhook" {
     type = "uptime_url"
     labels = {
       project_id = var.project
-      host       = var.webhook_host
+      host       = var.hosts[each.key]
     }
   }
+}
+
+moved {
+  from = google_monitoring_uptime_check_config.webhook
+  to   = google_monitoring_uptime_check_config.this["webhook"]
 }

@@ -7,7 +7,7 @@ variable "environment" {
 }
 
 variable "services" {
-  description = "The names of the Cloud Run services, by role: webhook, internal."
+  description = "The names of the Cloud Run services, by role: webhook, api, internal."
   type        = map(string)
 }
 
@@ -21,8 +21,9 @@ variable "sweep_job" {
   type        = string
 }
 
-variable "webhook_host" {
-  type = string
+variable "hosts" {
+  description = "The hosts of the services, by role. Those of the public ones are checked from outside."
+  type        = map(string)
 }
 
 variable "alert_emails" {
@@ -45,12 +46,16 @@ variable "alert_thresholds" {
     error_message = "alert_thresholds must be 0 or greater."
   }
   validation {
-    condition     = lookup(var.alert_thresholds, "failed_receipts_percent", 0) <= 100
-    error_message = "failed_receipts_percent must be from 0 to 100."
+    condition = alltrue([
+      for name in ["failed_receipts_percent", "api_errors_percent"] : lookup(var.alert_thresholds, name, 0) <= 100
+    ])
+    error_message = "failed_receipts_percent and api_errors_percent must be from 0 to 100."
   }
   validation {
-    condition     = lookup(var.alert_thresholds, "failed_receipts_least", 1) >= 1
-    error_message = "failed_receipts_least must be at least 1: without a failed receipt there is nothing to report."
+    condition = alltrue([
+      for name in ["failed_receipts_least", "api_errors_least"] : lookup(var.alert_thresholds, name, 1) >= 1
+    ])
+    error_message = "failed_receipts_least and api_errors_least must be at least 1: without a failure there is nothing to report."
   }
   validation {
     condition = alltrue([

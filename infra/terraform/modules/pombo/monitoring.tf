@@ -7,7 +7,7 @@ module "monitoring" {
   services         = { for name, it in module.run : name => it.name }
   queues           = { for kind in ["inbound", "outbound"] : kind => "${kind}(-t[0-9]+)?${var.queue_suffix}" }
   sweep_job        = module.scheduler.name
-  webhook_host     = local.hosts["webhook"]
+  hosts            = local.hosts
   alert_emails     = var.alert_emails
   alert_thresholds = var.alert_thresholds
   runbook          = var.runbook

@@ -3,6 +3,11 @@ output "webhook_url" {
   value       = "${local.urls["webhook"]}/webhooks/whatsapp"
 }
 
+output "api_url" {
+  description = "The URL of the API."
+  value       = local.urls["api"]
+}
+
 output "internal_url" {
   description = "The URL of the internal service, which tasks are sent to."
   value       = local.urls["internal"]

@@ -9,7 +9,7 @@ locals {
   # works only with a handler_url.
   defaults = {
     log_level             = "INFO"
-    threads               = "16" # requests at once of an instance of internal
+    threads               = "16" # requests at once of an instance of internal, and of api
     webhook_concurrency   = "80" # of webhook, which waits in one thread for the store and the queue
     webhook_max_bytes     = "3211264"
     whatsapp_api_base_url = "https://graph.facebook.com"
@@ -146,6 +146,11 @@ locals {
     HANDLER_KINDS = local.tuning["handler_kinds"]
   }
 
+  # With these the API asks Meta what a new access token may do (debug_token). The app secret also signs webhooks, so the
+  # API gets it only for that.
+  meta_app_env     = var.meta_app_id == null ? {} : { META_APP_ID = var.meta_app_id }
+  meta_app_secrets = var.meta_app_id == null ? [] : ["META_APP_SECRET"]
+
   # Not a secret: checking a signature needs none.
   store_env       = var.store == "redis" ? { REDIS_CA_CERTS = module.redis[0].ca_certs } : {}
   store_secrets   = var.store == "redis" ? ["REDIS_URL"] : []
@@ -174,6 +179,23 @@ locals {
       looks_at = ["inbound", "outbound"]
       lists    = false # it has the key of each record that it reads or changes
       # No account in particular: everyone may call.
+      invokers = []
+    }
+    api = {
+      public      = true # its callers have API keys
+      timeout     = 60   # a batch of a hundred messages
+      concurrency = local.threads
+      env = merge(local.meta_app_env, {
+        THREADS               = local.tuning["threads"]
+        WHATSAPP_API_BASE_URL = local.tuning["whatsapp_api_base_url"]
+        WHATSAPP_API_VERSION  = local.tuning["whatsapp_api_version"]
+      })
+      secrets  = concat(["INTERNAL_TASK_TOKEN"], local.meta_app_secrets, local.store_secrets)
+      adds     = ["pombo-credential-"] # the access tokens of senders that are connected by the API; it reads none
+      enqueues = ["inbound", "outbound", "drain"]
+      looks_at = ["inbound", "outbound"]
+      lists    = true
+      deletes  = true # the entries of a tenant that is removed
       invokers = []
     }
     internal = {

@@ -30,6 +30,14 @@ variable "whatsapp_phone_number_id" {
   }
 }
 
+variable "meta_app_id" {
+  type = string
+  validation {
+    condition     = var.meta_app_id == null ? true : can(regex("^[0-9]{1,32}$", var.meta_app_id))
+    error_message = "meta_app_id must be the ID that Meta shows in the app's settings: digits only."
+  }
+}
+
 variable "handler" {
   type = string
   validation {

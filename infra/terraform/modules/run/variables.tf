@@ -7,7 +7,7 @@ variable "region" {
 }
 
 variable "name" {
-  description = "The short name of the service: webhook or internal."
+  description = "The short name of the service: webhook, api or internal."
   type        = string
 }
 

@@ -14,6 +14,7 @@ variables {
   firestore_location       = null
   scheduler_region         = null
   whatsapp_phone_number_id = "100000000000001"
+  meta_app_id              = null
   handler                  = "handlers.echo:handle"
   handler_url              = null
   handler_variables        = {}
@@ -59,6 +60,10 @@ run "addresses_are_known_before_there_is_anything" {
   assert {
     condition     = output.internal_url == "https://pombo-internal-123456789012.europe-west1.run.app"
     error_message = "Tasks go to ${output.internal_url}."
+  }
+  assert {
+    condition     = output.api_url == "https://pombo-api-123456789012.europe-west1.run.app"
+    error_message = "Callers of the API are given ${output.api_url}."
   }
 }
 
