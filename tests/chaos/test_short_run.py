@@ -58,6 +58,9 @@ def test_nothing_is_lost_or_sent_twice_while_every_process_is_killed(tmp_path: P
     assert sum(received.values()) == 200
     assert received["dead as planned"] > 0
     assert replies["delivered once"] > 300
+    by_api = found["Messages sent through the API"]
+    assert (none_of(by_api), sum(by_api.values())) == ({}, 40)
+    assert by_api["delivered once"] > 20
     assert all(need["found"] >= need["least"] > 0 for need in found["needs"])
 
 

@@ -13,7 +13,9 @@ provider. A trouble shows a fault if a tenant's p95 grows beyond the allowed fac
 """
 
 import argparse
+import json
 import math
+import secrets
 import socket
 import sys
 import tempfile
@@ -76,10 +78,11 @@ def make_stack(data_dir: Path, store: str) -> Stack:
     return Stack(data_dir, (), settings, store)
 
 
-def pombo(stack: Stack, *arguments: str, given: str = "") -> None:
-    """Run a command on the stack, with this on its standard input."""
+def pombo(stack: Stack, *arguments: str, given: str = "") -> str:
+    """Run a command on the stack, with this on its standard input; return what it printed."""
     done = as_operator(stack, *arguments, given=given)
     assert done.returncode == 0, f"pombo {' '.join(arguments)}: {done.stderr}"
+    return done.stdout
 
 
 def add_tenants(stack: Stack) -> None:
@@ -172,8 +175,47 @@ def _flooding(stack: Stack, tenant: str) -> Iterator[None]:
         yield
 
 
+def _guessed_ids(known: str) -> Iterator[str]:
+    """The id of a key that exists, and one that no key has, in turn."""
+    while True:
+        yield known
+        yield secrets.token_hex(len(known) // 2)
+
+
+def _new_key(stack: Stack, tenant: str) -> dict[str, str]:
+    """The id of a new API key of the tenant, and the key itself."""
+    made: dict[str, str] = json.loads(pombo(stack, "keys", "add", "--tenant", tenant, "--scopes", "read", "--json"))
+    return made
+
+
+def _ask(stack: Stack, key: str) -> int:
+    """The status of a request to the API with this key."""
+    url = f"{stack.described['api']}/v1/messages"
+    return stack.http.get(url, headers={"Authorization": f"Bearer {key}"}).status_code
+
+
+@contextmanager
+def _guessing(stack: Stack, tenant: str) -> Iterator[None]:
+    """Some thirty requests a second to the API, with wrong keys of the form of A's. One with the right key of another
+    tenant comes every second.
+    """
+    ids, right = _guessed_ids(_new_key(stack, tenant)["id"]), _new_key(stack, OTHERS[0])["key"]
+    guessed, others = list[int](), [_ask(stack, right)]
+    guess = _every(0.025, lambda: guessed.append(_ask(stack, f"pombo_{next(ids)}_{secrets.token_hex(32)}")))
+    with (
+        _under_way(guess),
+        _under_way(_every(1, lambda: others.append(_ask(stack, right)))),
+        _under_way(_every(1, lambda: say(stack, tenant, "hello"))),
+    ):
+        yield
+    assert 401 in guessed
+    assert set(guessed) <= {401, 503}, "503: more unknown ids than the process looks up in a second"
+    assert set(others) == {200}
+
+
 TROUBLES: Mapping[str, Callable[[Stack, str], AbstractContextManager[None]]] = {
     "flooding": _flooding,
+    "guessing": _guessing,
     "hanging": _hanging,
     "down": lambda stack, tenant: _own_handler(stack, tenant, NOBODY),
     "silent": _silent,

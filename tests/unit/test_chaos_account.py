@@ -376,6 +376,7 @@ def test_every_fate_is_either_bad_or_honest() -> None:
     honest = {
         Fate.HANDLED,
         Fate.DELIVERED,
+        Fate.CANCELLED,
         Fate.DEAD_AS_PLANNED,
         Fate.DEAD_LETTER,
     }

@@ -12,6 +12,8 @@ import pytest
 from click.testing import CliRunner
 
 from cli.chaos import main
+from cli.chaos.api_load import ApiSent
+from cli.chaos.api_plan import ApiMessage
 from cli.chaos.audit import Audit, Evidence, Fate, Finding
 from cli.chaos.command import chaos
 from cli.chaos.enough_faults import Need, needs, share
@@ -19,6 +21,7 @@ from cli.chaos.fault_schedule import Action
 from cli.chaos.handler import HANDLER
 from cli.chaos.logs import LogSummary, read_logs
 from cli.chaos.main import again
+from cli.chaos.message_script import ScriptedReply
 from cli.chaos.plan import PlanSettings
 from cli.chaos.report import SHOWN_ABOVE, End, Result, as_dict, as_text
 from cli.chaos.run import _settings
@@ -186,6 +189,9 @@ def with_fate(fate: Fate) -> Audit:
         ({"account": with_fate(Fate.LOST)}, 1),
         ({"account": with_fate(Fate.DOUBLED)}, 1),
         ({"account": with_fate(Fate.OUT_OF_ORDER)}, 1),
+        ({"account": with_fate(Fate.EARLY)}, 1),
+        ({"account": with_fate(Fate.UNSTOPPED)}, 1),
+        ({"account": Audit(by_api=Counter({Fate.LOST: 1}))}, 1),
         ({"account": with_fate(Fate.WRONG)}, 1),
         ({"account": with_fate(Fate.UNACCOUNTED)}, 1),
         ({"account": with_fate(Fate.DOUBLED_BY_POLICY)}, 0),
@@ -204,11 +210,34 @@ def test_exit_code_separates_success_failure_and_nothing_proven(changes: dict[st
     assert ("Every message is accounted for" in as_text(found)) is (code == 0)
 
 
+@pytest.mark.parametrize("where", ["replies", "by_api"])
+def test_message_doubled_by_policy_is_said_in_the_last_line(where: str) -> None:
+    counts: dict[str, Any] = {where: Counter({Fate.DOUBLED_BY_POLICY: 1})}
+
+    assert "none doubled but by policy," in as_text(result(account=Audit(**counts)))
+    assert "none doubled," in as_text(result())
+
+
 def test_table_shows_seed_faults_and_fates() -> None:
     text = as_text(result())
 
     for words in ("seed", "kills of webhook", "standstills of the store", "tasks delivered twice", "delivered once"):
         assert words in text
+
+
+def test_table_shows_what_was_sent_through_the_api_only_if_something_was() -> None:
+    message = ApiMessage("a-key", "15550000007", ScriptedReply("text", {}))
+    account = Audit(by_api=Counter({Fate.DELIVERED: 3, Fate.CANCELLED: 1}))
+    shared = replace(RUN_SETTINGS, order=replace(RUN_SETTINGS.order, api_share=0.4))
+    by_api = [ApiSent(message, repetitions=2)] * 4
+
+    shown = as_dict(result(run_settings=shared, account=account, by_api=by_api))
+
+    assert shown["Run"]["messages sent through the API"] == "4 of 4"
+    assert shown["What that met"]["requests to the API repeated"] == 8
+    counts = shown["Messages sent through the API"]
+    assert (counts["delivered once"], counts["cancelled, never sent"], counts["sent early"]) == (3, 1, 0)
+    assert "through the API" not in as_text(result())
 
 
 def test_too_quiet_a_run_lists_what_it_lacks() -> None:
@@ -235,6 +264,7 @@ def test_a_finding_names_no_contact_and_no_text() -> None:
         {},
         {"sweep": True, "withhold_receipts": True, "policy": DoubtPolicy.HOLD},
         {"handler": "mine:handle", "store": "redis", "time_scale": 12.5},
+        {"order": replace(RUN_SETTINGS.order, api_share=0.35)},
     ],
 )
 def test_the_command_that_makes_the_same_run_is_understood_as_the_same(changes: dict[str, Any]) -> None:
@@ -244,6 +274,7 @@ def test_the_command_that_makes_the_same_run_is_understood_as_the_same(changes: 
 
     assert words[:2] == [invocation.program(), "chaos"]
     given = chaos.make_context("chaos", words[2:]).params
+    assert given["api_share"] == run_settings.order.api_share
     assert (given["messages"], given["seconds"], given["contacts"], given["seed"]) == (10, 31.5, 20, 7)
     assert (given["store"], given["policy"], given["time_scale"]) == (
         run_settings.store,
@@ -285,6 +316,7 @@ def test_too_few_messages_to_prove_anything_cause_a_warning(
     assert ended.exit_code == 130
     assert ("fewer than 30 messages rarely proves" in ended.output) is warned
     assert [it.order.slower for it in asked] == [0 if warned else 2500]
+    assert [it.order.api_share for it in asked] == [0.2]
 
 
 def test_the_timeline_that_several_bad_messages_share_is_printed_once() -> None:
