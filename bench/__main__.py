@@ -1,9 +1,10 @@
-"""python -m bench: the webhook service beside other servers, against instant fakes of Firestore and Cloud Tasks.
+"""python -m bench: the webhook service and the API service beside other servers, against instant fakes.
 
 docs/performance.md says how it measures and how to read the table.
 """
 
 import fcntl
+import itertools
 import os
 import signal
 import statistics
@@ -15,11 +16,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from bench import emulators, environments, results
+from bench import api, emulators, environments, results
 from bench.errors import BenchError
 from bench.figures import FIGURES, rotated, table
 from bench.measure import Harness, asks_for_token, cold_start, measure, running_fakes
-from bench.options import EMULATORS, FAKES, Options, parse
+from bench.options import API, EMULATORS, FAKES, Options, parse
 from bench.processes import cores
 from bench.progress import Progress
 from bench.servers import PRODUCT, SERVERS, STOCK
@@ -72,26 +73,31 @@ def _run(options: Options) -> None:
     samples: Samples = {}
     harness: dict[str, Any] = {}
     stores: dict[str, Any] = {}
+    of_api: dict[str, Any] = {}
     if FAKES in options.against:
         samples, harness = _against_fakes(options, built, progress)
     if EMULATORS in options.against:
         stores = _against_emulators(options, built, progress)
+    if API in options.against:
+        of_api = _of_api(options, progress)
     progress.clear()
-    for line in _report(samples, harness, stores):
+    for line in _report(samples, harness, stores, of_api):
         print(line)
     path = options.json or results.default_path()
-    results.write(path, results.document(options, built, samples, harness, stores))
+    results.write(path, results.document(options, built, samples, harness, stores, of_api))
     print(f"\nEvery sample is in {path}")
 
 
 def _steps(options: Options) -> int:
     fakes = options.rounds * len(options.servers) if FAKES in options.against else 0
-    return fakes + (options.rounds * len(options.stores) if EMULATORS in options.against else 0)
+    emulated = options.rounds * len(options.stores) if EMULATORS in options.against else 0
+    of_api = options.rounds * len(options.stores) * len(api.SERVERS) if API in options.against else 0
+    return fakes + emulated + of_api
 
 
-def _against_fakes(
-    options: Options, built: environments.Environments, progress: Progress
-) -> tuple[Samples, dict[str, Any]]:
+@contextmanager
+def _bound(progress: Progress) -> Iterator[tuple[int | None, int | None]]:
+    """The core of the server, and that of everything else, to which this process is bound."""
     everywhere = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
     server_core, load_core = cores()
     if load_core is None:
@@ -101,20 +107,26 @@ def _against_fakes(
         )
     else:
         os.sched_setaffinity(0, {load_core})
-    samples: Samples = {name: {} for name in options.servers}
-    busy: dict[str, list[dict[str, float]]] = {name: [] for name in options.servers}
     try:
-        with running_fakes(built, load_core) as fakes:
-            harness = Harness(built, fakes, server_core, load_core, options.seconds, frozenset(options.rows))
-            if PRODUCT in options.servers:
-                harness = replace(harness, token=asks_for_token(SERVERS[PRODUCT], harness))
-            for round_ in range(options.rounds):
-                for name in rotated(options.servers, round_):
-                    progress.step(f"Round {round_ + 1} of {options.rounds}", name)
-                    _one(name, harness, samples[name], busy[name])
+        yield server_core, load_core
     finally:
         if load_core is not None:
             os.sched_setaffinity(0, everywhere)
+
+
+def _against_fakes(
+    options: Options, built: environments.Environments, progress: Progress
+) -> tuple[Samples, dict[str, Any]]:
+    samples: Samples = {name: {} for name in options.servers}
+    busy: dict[str, list[dict[str, float]]] = {name: [] for name in options.servers}
+    with _bound(progress) as (server_core, load_core), running_fakes(built, load_core) as fakes:
+        harness = Harness(built, fakes, server_core, load_core, options.seconds, frozenset(options.rows))
+        if PRODUCT in options.servers:
+            harness = replace(harness, token=asks_for_token(SERVERS[PRODUCT], harness))
+        for round_ in range(options.rounds):
+            for name in rotated(options.servers, round_):
+                progress.step(f"Round {round_ + 1} of {options.rounds}", name)
+                _one(name, harness, samples[name], busy[name])
     found = {name: _medians(its) for name, its in busy.items() if its}
     return samples, {"pinned": load_core is not None, "token": harness.token, "busy": found}
 
@@ -157,7 +169,32 @@ def _against_emulators(
     return found
 
 
-def _report(samples: Samples, harness: Mapping[str, Any], stores: Mapping[str, Any]) -> Iterator[str]:
+def _of_api(options: Options, progress: Progress) -> dict[str, dict[str, dict[str, list[float]]]]:
+    """The samples, by store, server and figure."""
+    built = environments.build(options.python, progress.say, environments.API)
+    found: dict[str, dict[str, dict[str, list[float]]]] = {}
+    missing: set[str] = set()
+    with _bound(progress) as (server_core, load_core), running_fakes(built, load_core) as fakes:
+        harness = Harness(built, fakes, server_core, load_core, options.seconds, frozenset())
+        for round_, store in itertools.product(range(options.rounds), options.stores):
+            for name in rotated(tuple(api.SERVERS), round_):
+                progress.step(f"POST /v1/messages, {store}, round {round_ + 1} of {options.rounds}", name)
+                if store in missing:
+                    continue
+                try:
+                    measured = api.measure(store, name, harness)
+                except api.StoreMissing as error:
+                    progress.say(f"{store} is left out: {error}")
+                    missing.add(store)
+                    continue
+                for key, value in measured.items():
+                    found.setdefault(store, {}).setdefault(name, {}).setdefault(key, []).append(value)
+    return found
+
+
+def _report(
+    samples: Samples, harness: Mapping[str, Any], stores: Mapping[str, Any], of_api: Mapping[str, Any]
+) -> Iterator[str]:
     if samples:
         yield from table(results.summaries_of(samples), FIGURES)
         yield ""
@@ -166,6 +203,7 @@ def _report(samples: Samples, harness: Mapping[str, Any], stores: Mapping[str, A
             yield "There are no ratios, because the stock server was not in the run."
     if stores:
         yield from emulators.table(stores)
+    yield from api.lines(of_api)
 
 
 def _notes(harness: Mapping[str, Any]) -> Iterator[str]:

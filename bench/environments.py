@@ -1,7 +1,7 @@
-"""The environments: one for the product, built as its image is, and one for the baselines, the fakes and the load.
+"""The environments: one for each service, built as its image is, and one for the baselines, the fakes and the load.
 
-Both lie in .cache/bench and are built once per lock file and Python. The product's holds the packages of its image
-only, so that no development package changes its start. Its source is copied and compiled anew in each run.
+They lie in .cache/bench and are built once per lock file and Python. A service's holds the packages of its image only,
+so that no development package changes its start. Its source is copied and compiled anew in each run.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from bench.errors import BenchError
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / ".cache" / "bench"
-PRODUCT_LOCK = ROOT / "services" / "webhook" / "requirements.txt"
+WEBHOOK, API = "webhook", "api"
 BASELINES_LOCK = ROOT / "bench" / "baselines" / "requirements.txt"
 
 INSTALL_SECONDS = 600
@@ -27,7 +27,7 @@ NOT_COMPILED = "/(site-packages|lib2to3|idlelib|tkinter)/"
 
 @dataclass(frozen=True, slots=True)
 class Environments:
-    """Where the product and the baselines run."""
+    """Where the product, which is one of the services, and the baselines run."""
 
     app: Path
     """The product's working directory: what /app is in its image."""
@@ -48,28 +48,40 @@ class Environments:
         return {"PYTHONPYCACHEPREFIX": str(self.app / "bytecode"), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def build(python: str, say: Callable[[str], None]) -> Environments:
+def build(python: str, say: Callable[[str], None], service: str = WEBHOOK) -> Environments:
     """Build what is missing. Raises BenchError."""
-    app = CACHE / "product"
-    found = Environments(app=app, product=app / "venv", baselines=CACHE / "baselines")
+    found, lock = located(service), lock_of(service)
+    app = found.app
     if _install(python, found.baselines, BASELINES_LOCK, say, compile_packages=True):
         _mark(python, found.baselines, BASELINES_LOCK)
-    is_new = _install(python, found.product, PRODUCT_LOCK, say, compile_packages=False)
-    _copy_product(app)
+    is_new = _install(python, found.product, lock, say, compile_packages=False)
+    _copy_product(app, service)
     if is_new:
-        say("Compiling the product's packages and Python's own library")
+        say(f"Compiling the packages of {service} and Python's own library")
         library = _output([str(found.product_python), "-c", "import sysconfig; print(sysconfig.get_path('stdlib'))"])
         _compile(found, ["-x", NOT_COMPILED, library])
         _compile(found, [str(found.product / "lib")])
-        _mark(python, found.product, PRODUCT_LOCK)
+        _mark(python, found.product, lock)
     _compile(found, ["shared", "services"])
     return found
 
 
-def are_built(python: str) -> bool:
+def are_built(python: str, service: str = WEBHOOK) -> bool:
     """Whether `build` would install nothing."""
-    pairs = ((CACHE / "product" / "venv", PRODUCT_LOCK), (CACHE / "baselines", BASELINES_LOCK))
+    found = located(service)
+    pairs = ((found.product, lock_of(service)), (found.baselines, BASELINES_LOCK))
     return all(_is_marked(python, venv, lock) for venv, lock in pairs)
+
+
+def located(service: str) -> Environments:
+    """Where the environments are, or will be."""
+    app = CACHE / ("product" if service == WEBHOOK else service)
+    return Environments(app=app, product=app / "venv", baselines=CACHE / "baselines")
+
+
+def lock_of(service: str) -> Path:
+    """The packages of a service's image."""
+    return ROOT / "services" / service / "requirements.txt"
 
 
 def _install(python: str, venv: Path, lock: Path, say: Callable[[str], None], compile_packages: bool) -> bool:
@@ -86,13 +98,13 @@ def _install(python: str, venv: Path, lock: Path, say: Callable[[str], None], co
     return True
 
 
-def _copy_product(app: Path) -> None:
+def _copy_product(app: Path, service: str) -> None:
     """What the image holds besides its packages."""
     for name in ("shared", "services"):
         shutil.rmtree(app / name, ignore_errors=True)
     without = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "shared", app / "shared", ignore=without)
-    shutil.copytree(ROOT / "services" / "webhook", app / "services" / "webhook", ignore=without)
+    shutil.copytree(ROOT / "services" / service, app / "services" / service, ignore=without)
     for path in (ROOT / "services").glob("*.py"):
         shutil.copy2(path, app / "services")
 

@@ -32,6 +32,12 @@ FIGURES: tuple[Figure, ...] = (
     Figure("large_deliveries", "large", "deliveries of that POST", "", 0),
     Figure("large_cpu", "large", "CPU per message of that POST", "µs"),
 )
+API_FIGURES: tuple[Figure, ...] = (
+    Figure("api_rate", "api", "requests/s on one core, 16 connections", "1/s", more_is_better=True),
+    Figure("api_cpu_16", "api", "CPU per message, 16 connections", "µs"),
+    Figure("api_cpu_1", "api", "CPU per message, 1 connection", "µs"),
+)
+"""Of the API service; their ratio is to the bare app."""
 ROWS: tuple[str, ...] = tuple(dict.fromkeys(figure.row for figure in FIGURES))
 
 
@@ -43,7 +49,7 @@ class Summary:
     least: float
     most: float
     ratio: float | None
-    """To the median of the stock server in the same run; None if it was not in it."""
+    """To the median of the stock server (or another base) in the same run; None if it was not in it."""
 
 
 def summarise(samples: Mapping[str, Sequence[float]], stock: str = "stock") -> dict[str, Summary]:
@@ -62,9 +68,13 @@ def rotated(names: Sequence[str], round_: int) -> list[str]:
     return [*names[at:], *names[:at]]
 
 
-def table(summaries: Mapping[str, Mapping[str, Summary]], figures: Iterable[Figure] = FIGURES) -> list[str]:
-    """One line per figure and server, for a terminal. `summaries` is by the figure's key and then by server."""
-    rows = [("", "server", "median", "[min-max]", "of stock")]
+def table(
+    summaries: Mapping[str, Mapping[str, Summary]], figures: Iterable[Figure] = FIGURES, base: str = "stock"
+) -> list[str]:
+    """One line per figure and server, for a terminal. `summaries` is by the figure's key and then by server, and has
+    ratios to the server `base`.
+    """
+    rows = [("", "server", "median", "[min-max]", f"of {base}")]
     for figure in figures:
         label = f"{figure.label} ({figure.unit})" if figure.unit else figure.label
         for server, summary in summaries.get(figure.key, {}).items():
@@ -86,12 +96,15 @@ def markdown(summaries: Mapping[str, Mapping[str, Summary]], servers: Sequence[s
         if not found:
             continue
         unit = f", {figure.unit}" if figure.unit else ""
-        cells = [_cell(figure, found[server]) if server in found else "–" for server in servers]
+        cells = [markdown_cell(figure, found.get(server)) for server in servers]
         lines.append(f"| {figure.label}{unit} | {' | '.join(cells)} |")
     return lines
 
 
-def _cell(figure: Figure, summary: Summary) -> str:
+def markdown_cell(figure: Figure, summary: Summary | None) -> str:
+    """Median, spread and ratio; a dash if there is no sample."""
+    if summary is None:
+        return "–"
     median, spread, ratio = _cells(figure, summary)
     return f"{median} {spread}" + (f" **{ratio}**" if ratio else "")
 

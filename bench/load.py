@@ -13,7 +13,7 @@ import selectors
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, cast
@@ -44,6 +44,10 @@ class Spec:
     """Requests a second of an open loop; 0 for a closed loop."""
     large: int = 0
     """If not 0: a single POST of so many messages, repeated as Meta does until it is answered 200."""
+    keys: Sequence[str] = ()
+    """If there are any: messages for the API, with these API keys in turn."""
+    status: int = 200
+    """Of an answer that counts."""
 
 
 @dataclass(slots=True)
@@ -53,7 +57,7 @@ class Result:
     sent: int = 0
     ok: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
-    """Of the answers that are not 200, and of missing ones."""
+    """Of the other answers, and of missing ones."""
     seconds: float = 0.0
     own_cpu: float = 0.0
     resent: int = 0
@@ -159,7 +163,7 @@ class Load:
     def answered(self, client: Client, status: int, keeps: bool) -> None:
         self._latencies.append(time.perf_counter() - client.due)
         self._busy.discard(client)
-        if status == 200:
+        if status == self._spec.status:
             self.result.ok += 1
         else:
             self.result.statuses[str(status)] += 1
@@ -268,6 +272,8 @@ async def send_large(spec: Spec) -> Result:
 
 async def send_many(spec: Spec) -> Result:
     prepared: Iterator[bytes] = payloads.requests(spec.kind, spec.tag, spec.most)
+    if spec.keys:
+        prepared = payloads.api_requests(spec.tag, spec.most, spec.keys)
     load = Load(spec, list(prepared))
     await load.connect()
     announce()

@@ -11,7 +11,7 @@ from typing import NoReturn
 from bench.figures import ROWS
 from bench.servers import SERVERS
 
-FAKES, EMULATORS = "fakes", "emulators"
+FAKES, EMULATORS, API = "fakes", "emulators", "api"
 STORES = ("sqlite", "redis", "firestore")
 MOST_ROUNDS, MOST_SECONDS = 50, 30.0
 
@@ -21,6 +21,7 @@ examples:
   make bench ARGS="--rounds 1 --seconds 1"                     everything once, in about two minutes
   python -m bench --rows cpu,rate --servers product,stock      only these rows and servers
   python -m bench --against emulators --stores sqlite,redis    latency on the local stack, also in two outages
+  python -m bench --against api                                POST /v1/messages beside a bare Flask app, on SQLite
   python -m bench --json /tmp/before.json                      where to write the results
 
 Every process listens on loopback only. Ctrl-C ends them all.
@@ -50,7 +51,7 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     """Exits with 2 and one sentence on a wrong call."""
     parser = _Parser(
         prog="python -m bench",
-        description="Measure the webhook service beside other servers, in the same run (docs/performance.md).",
+        description="Measure the services beside other servers, in the same run (docs/performance.md).",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -66,21 +67,26 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     parser.add_argument(
         "--servers", type=_some_of("server", known), default=known, help=f"of {','.join(known)}; default all"
     )
-    targets = (FAKES, EMULATORS)
+    targets = (FAKES, EMULATORS, API)
     parser.add_argument(
-        "--against", type=_some_of("target", targets), default=(FAKES,), help=f"of {','.join(targets)}; default fakes"
+        "--against",
+        type=_some_of("target", targets),
+        default=(FAKES,),
+        help="fakes: the webhook service and instant fakes; emulators: the local stack; api: the API service; "
+        "default fakes",
     )
     parser.add_argument(
         "--stores",
         type=_some_of("store", STORES),
-        default=STORES,
-        help=f"with emulators: of {','.join(STORES)}; default all",
+        help=f"with emulators or api: of {','.join(STORES)}; default all, with api alone sqlite",
     )
     parser.add_argument(
         "--json", type=Path, help="the file of the results; default bench/results/<date>-<time>-<commit>.json"
     )
     parser.add_argument("--python", default=sys.executable, help="the Python that all servers run on; default this one")
-    return Options(**vars(parser.parse_args(arguments)))
+    asked = parser.parse_args(arguments)
+    asked.stores = asked.stores or (STORES[:1] if asked.against == (API,) else STORES)
+    return Options(**vars(asked))
 
 
 def _some_of(what: str, known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:

@@ -1,15 +1,16 @@
-"""The webhooks that the load sends: signed, each with a message or receipt that was never sent before."""
+"""What the load sends: signed webhooks, and messages for the API. Each was never sent before."""
 
 import hashlib
 import hmac
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 SECRET = "local-app-secret"
 VERIFY_TOKEN = "local-verify-token"
 SENDER = "100000000000001"
 PATH = "/webhooks/whatsapp"
+API_PATH = "/v1/messages"
 KINDS = ("message", "receipt")
 
 TEXT = "Hello, I would like to move my appointment of next Tuesday to Thursday afternoon. Is half past three free?"
@@ -28,6 +29,19 @@ def requests(kind: str, tag: int, count: int) -> Iterator[bytes]:
         signature = keyed.copy()
         signature.update(body)
         yield b"%b%b\r\n\r\n%b" % (head, signature.hexdigest().encode(), body)
+
+
+def api_requests(tag: int, count: int, keys: Sequence[str]) -> Iterator[bytes]:
+    """`count` requests that send a message, with these API keys in turn. Two different tags share no message."""
+    for number in range(count):
+        message = f"{tag:08x}{number:08x}"
+        body = json.dumps({"from": SENDER, "to": "+15550002222", "text": f"{TEXT} {message}"}).encode()
+        head = (
+            f"POST {API_PATH} HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: a-program\r\nAccept: */*\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nIdempotency-Key: {message}\r\n"
+            f"Authorization: Bearer {keys[number % len(keys)]}\r\n\r\n"
+        )
+        yield head.encode() + body
 
 
 def large_request(tag: int, messages: int) -> bytes:

@@ -15,11 +15,11 @@ class Work:
     receipts: int = 0
 
 
-def check_answers(server: str, sent: int, ok: int, others: Mapping[str, int]) -> None:
-    """Raises BenchError unless each request was answered 200."""
+def check_answers(server: str, sent: int, ok: int, others: Mapping[str, int], status: int = 200) -> None:
+    """Raises BenchError unless each request was answered with this status."""
     if ok != sent or others:
         listed = ", ".join(f"{count} × {status}" for status, count in sorted(others.items())) or "none"
-        raise BenchError(f"{server} answered {ok:,} of {sent:,} requests with 200; the others: {listed}.")
+        raise BenchError(f"{server} answered {ok:,} of {sent:,} requests with {status}; the others: {listed}.")
     if not sent:
         raise BenchError(f"{server} took no request.")
 

@@ -10,13 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.environments import ROOT, Environments
+from bench.environments import API, ROOT, Environments, located
 from bench.figures import FIGURES, Summary, summarise
 from bench.options import Options
 
 PACKAGES = (
-    *("flask", "functions-framework", "google-api-core", "google-cloud-firestore", "google-cloud-tasks", "grpcio"),
-    *("gunicorn", "httptools", "protobuf", "pywa", "uvloop", "werkzeug"),
+    *("flask", "flask-openapi3", "functions-framework", "google-api-core", "google-cloud-firestore"),
+    *("google-cloud-tasks", "grpcio", "gunicorn", "httptools", "protobuf", "pydantic", "pywa", "redis", "uvloop"),
+    "werkzeug",
 )
 _LIST = "import importlib.metadata as m; print({d.name.lower(): d.version for d in m.distributions()})"
 
@@ -36,6 +37,7 @@ def document(
     samples: Mapping[str, Mapping[str, list[float]]],
     harness: Mapping[str, Any],
     stores: Mapping[str, Any],
+    api: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Everything that a reader needs to judge the figures. No path and no name of the machine."""
     return {
@@ -50,6 +52,7 @@ def document(
         "versions": {
             "product": _versions(environments.product_python),
             "baselines": _versions(environments.baselines_python),
+            **({API: _versions(located(API).product_python)} if api else {}),
         },
         "options": {"rounds": options.rounds, "seconds": options.seconds, "rows": list(options.rows)},
         "samples": samples,
@@ -59,6 +62,7 @@ def document(
         },
         "harness": harness,
         "stores": stores,
+        "api": api,
     }
 
 
