@@ -12,7 +12,7 @@ ALL_SERVICES := $(shell cat services/names.txt 2>/dev/null)
 DATA ?=
 # Options for pytest, for example to select tests: make test ARGS="-k receipts"
 ARGS ?=
-# Parallel test processes: they mostly wait. The contract suites, with their 64 threads, run separately.
+# Parallel test processes: they wait half of the time. The contract suites, with their 64 threads, run separately.
 WORKERS ?= 4
 # The tests start hundreds of Python processes, and each would compile all modules if the environment forbade a cache.
 quick test test-all: export PYTHONDONTWRITEBYTECODE :=
@@ -39,7 +39,7 @@ ENVIRONMENT ?=
 SERVICES ?= $(ALL_SERVICES)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev python-as-asked run demo try quick test test-all check format lock images pin-images mirror-images deploy rollback drop-candidate chaos mutants bench clean
+.PHONY: help setup setup-dev python-as-asked run demo try quick test test-all contract compiled check lint types format lock images pin-images mirror-images deploy rollback drop-candidate chaos mutants bench clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 18
@@ -103,18 +103,33 @@ quick: setup-dev ## the unit tests, and one webhook through a running stack, in 
 	@$(BIN)/python -m pytest $(QUICK) -q -m "not slow" $(QUICK_STACK) tests/unit $(ARGS)
 
 test: setup-dev ## check, then every test that is quick enough for CI
-	@$(MAKE) --no-print-directory check
-	@$(BIN)/python -m pytest $(CONTRACT) -m "not slow" tests/contract $(ARGS) || test $$? -eq 5
-	@$(BIN)/python -m pytest $(TOGETHER) -m "not slow" $(ARGS) || test $$? -eq 5
+	$(call tested,-m "not slow")
 
 test-all: setup-dev ## every test
-	@$(MAKE) --no-print-directory check
-	@$(BIN)/python -m pytest $(CONTRACT) tests/contract $(ARGS) || test $$? -eq 5
-	@$(BIN)/python -m pytest $(TOGETHER) $(ARGS) || test $$? -eq 5
+	$(call tested)
 
-check: setup-dev ## formatting, lint, types, known vulnerabilities of the dependencies
+# The contract suites mostly wait, so mypy, which takes one core for a minute, runs beside them.
+define tested
+	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory --jobs 2 compiled contract SELECTED='$(1)'
+	@$(BIN)/python -m pytest $(TOGETHER) $(1) $(ARGS) || test $$? -eq 5
+endef
+
+contract: setup-dev
+	@$(BIN)/python -m pytest $(CONTRACT) $(SELECTED) tests/contract $(ARGS) || test $$? -eq 5
+
+# pytest rewrites every assert and keeps the result. Without this each of its processes would, in a fresh clone. What
+# cannot be collected is reported by the run itself.
+compiled: types
+	@nice $(BIN)/python -m pytest --collect-only -qq >/dev/null 2>&1 || :
+
+check: lint types ## formatting, lint, types, known vulnerabilities of the dependencies
+
+lint: setup-dev
 	@$(BIN)/ruff format --check --quiet . || { echo "pombo: make format fixes this" >&2; exit 1; }
 	@$(BIN)/ruff check --quiet .
+
+types: setup-dev
 	@$(BIN)/mypy --no-error-summary
 	@$(BIN)/python .ci/audit.py requirements.lock requirements-dev.lock
 
@@ -178,7 +193,7 @@ define of-a-service
 	@$(PYTHON) -m infra.release.candidate $(1) $(SERVICES) --project="$(PROJECT)" --region="$(REGION)"
 endef
 
-bench: setup-dev ## measure the webhook service beside other servers, in the same run: make bench ARGS="--rounds 1 --seconds 1"
+bench: setup-dev ## measure the services beside other servers, in the same run: make bench ARGS="--rounds 1 --seconds 1"
 	@exec $(BIN)/python -m bench $(ARGS)
 
 clean: ## remove everything that make created, including the data of make run

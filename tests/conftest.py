@@ -1,7 +1,9 @@
 """What holds for every test, whoever starts them."""
 
+import gc
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,19 @@ LONGEST_FIRST = (
     "unit/test_watchdog.py",
 )
 """A process runs a file as a whole. These take longest, so they start first and no process is left alone with one."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect without the garbage collector, and leave what was collected out of its later rounds: it stays to the end,
+    and there are a million objects of it.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

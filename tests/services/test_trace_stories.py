@@ -191,33 +191,41 @@ def test_reply_waiting_for_the_one_before_it_is_shown(told: Stack, contact: str)
     assert re.fullmatch(rf"Waited for the previous reply; checked \d+ times, the last at {CLOCK}\.", said)
 
 
-def test_messages_of_a_blocked_number_are_shown_as_waiting(
-    make_stack: Callable[..., Stack], contacts: Callable[[], str]
-) -> None:
-    first, later = contacts(), contacts()
-    with make_stack(TIME_SCALE="1") as stack:  # or the wait may be over before it is read
-        stack.fault("send", "error", code=368, match={"to": first})
-        refused = stack.say(first, "hello")
-        said = wait_for(stack, refused, "blocked")
-        assert re.fullmatch(rf"Meta has blocked the WhatsApp account .*\. Waiting until {CLOCK}\. \(code 368\)", said)
-        waiting = stack.say(later, "hello")
-        said = wait_for(stack, waiting, "waiting")
-        assert re.fullmatch(rf"Waiting: WhatsApp has blocked the business number; next check at {CLOCK}\.", said)
-        assert [stack.timeline(one)["replies"][0]["why"] for one in (refused, waiting)] == ["blocked", "blocked"]
+@pytest.fixture(scope="module")
+def unhurried(make_stack: Callable[..., Stack]) -> Iterator[Stack]:
+    """In real time, or a wait may be over before it is read."""
+    with make_stack(TIME_SCALE="1") as stack:
+        yield stack
 
 
-def test_messages_with_a_refused_token_are_shown_as_waiting(
-    make_stack: Callable[..., Stack], contacts: Callable[[], str]
-) -> None:
+@pytest.fixture
+def free(unhurried: Stack) -> Stack:
+    """The same, with nothing that holds its number back."""
+    unhurried.put_marks(block=None, refused=None)
+    return unhurried
+
+
+def test_messages_of_a_blocked_number_are_shown_as_waiting(free: Stack, contacts: Callable[[], str]) -> None:
     first, later = contacts(), contacts()
-    with make_stack(TIME_SCALE="1") as stack:  # or the wait may be over before it is read
-        stack.fault("send", "error", code=190, match={"to": first})
-        refused = stack.say(first, "hello")
-        assert "reconnect the number" in wait_for(stack, refused, "credential_refused", "Next attempt at")
-        waiting = stack.say(later, "hello")
-        assert "Waiting for the number to be reconnected" in wait_for(stack, waiting, "waiting")
-        why = [stack.timeline(one)["replies"][0]["why"] for one in (refused, waiting)]
-        assert why == ["WHATSAPP_REAUTH_REQUIRED", "WHATSAPP_REAUTH_REQUIRED"]
+    free.fault("send", "error", code=368, match={"to": first})
+    refused = free.say(first, "hello")
+    said = wait_for(free, refused, "blocked")
+    assert re.fullmatch(rf"Meta has blocked the WhatsApp account .*\. Waiting until {CLOCK}\. \(code 368\)", said)
+    waiting = free.say(later, "hello")
+    said = wait_for(free, waiting, "waiting")
+    assert re.fullmatch(rf"Waiting: WhatsApp has blocked the business number; next check at {CLOCK}\.", said)
+    assert [free.timeline(one)["replies"][0]["why"] for one in (refused, waiting)] == ["blocked", "blocked"]
+
+
+def test_messages_with_a_refused_token_are_shown_as_waiting(free: Stack, contacts: Callable[[], str]) -> None:
+    first, later = contacts(), contacts()
+    free.fault("send", "error", code=190, match={"to": first})
+    refused = free.say(first, "hello")
+    assert "reconnect the number" in wait_for(free, refused, "credential_refused", "Next attempt at")
+    waiting = free.say(later, "hello")
+    assert "Waiting for the number to be reconnected" in wait_for(free, waiting, "waiting")
+    why = [free.timeline(one)["replies"][0]["why"] for one in (refused, waiting)]
+    assert why == ["WHATSAPP_REAUTH_REQUIRED", "WHATSAPP_REAUTH_REQUIRED"]
 
 
 # ---- out: doubt

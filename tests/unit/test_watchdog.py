@@ -12,6 +12,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 ENDS = 120
 """Seconds; each alone needs about three."""
+PLUGINS = ("-p", "pytest_timeout", "-p", "xdist.plugin")
+"""The others that are installed take longer to import than a run lasts."""
 
 HEAD = """
 import ctypes, socket, sqlite3, threading, time
@@ -167,6 +169,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, str], 
             "no:cacheprovider",
             "-p",
             "tests.support.watchdog",
+            *PLUGINS,
             "-n",
             workers,
             "-c",
@@ -179,7 +182,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, str], 
                 done = subprocess.run(
                     command,
                     cwd=directory,
-                    env={**os.environ, "PYTHONPATH": str(ROOT)},
+                    env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
                     text=True,
