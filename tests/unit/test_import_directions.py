@@ -31,7 +31,7 @@ SERVICE = Rule(
 )
 SERVICE_COMMON = (
     *("services.task_responses", "services.error_responses", "services.health", "services.serving", "services.server"),
-    *("services.async_server", "services.exchange"),
+    *("services.async_server", "services.exchange", "services.bounded_worker"),
 )
 
 RULES: Mapping[str, Rule] = {
@@ -56,13 +56,13 @@ RULES: Mapping[str, Rule] = {
     "shared": Rule(third_party=False, never=("shared",)),
     "services.webhook": Rule(may=(*SERVICE.may, *SERVICE_COMMON)),
     "services.internal": Rule(may=(*SERVICE.may, *SERVICE_COMMON)),
-    "services.api": Rule(may=(*SERVICE.may, *SERVICE_COMMON)),
+    "services.api": Rule(may=(*SERVICE.may, *SERVICE_COMMON, "shared.operations", "shared.tenants", "shared.net")),
     "services": Rule(may=SERVICE.may, never=("services.webhook", "services.internal", "services.api")),
     "pombo": Rule(may=("shared.handlers",), third_party=False),
     "handlers": Rule(may=("pombo", "shared.handlers")),
     "local": Rule(may=("shared.config", "shared.crash", "shared.domain", "shared.signals")),
     "cli.chaos": Rule(may=("cli", "shared", "local", "pombo")),
-    "cli": Rule(may=(*SERVICE.may, "shared.operations", "local")),
+    "cli": Rule(may=(*SERVICE.may, "shared.operations", "local", "pombo.client")),
 }
 """The longest prefix of a module's name decides. `shared` stands for its own __init__ alone: whatever else comes to
 lie there is a stray until it has a line here."""
@@ -200,6 +200,8 @@ STRAYS = {
     "local in a service, lazily": ("services.webhook.main", "def f():\n    from local.faults import FaultBook"),
     "a store in a service": ("services.internal.main", "from shared.stores.sqlite.store import SqliteStore"),
     "the command line in a service": ("services.internal.main", "import cli.main"),
+    "a store in the API service": ("services.api.main", "from shared.stores.sqlite.store import SqliteStore"),
+    "an operation in the internal service": ("services.internal.main", "from shared.operations.keys import parse_key"),
     "one service in another": ("services.webhook.main", "from services.internal import main"),
     "a service in what services share": ("services.error_responses", "from services.webhook import main"),
     "services in local": ("local.stack", "from services.webhook.main import app"),

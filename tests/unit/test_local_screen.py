@@ -43,6 +43,13 @@ def test_a_reply_that_cannot_be_sent_shows_which_one_it_is_and_why(monkeypatch: 
     assert line.endswith(' cause="The text of a message is empty."')
 
 
+def test_a_request_of_the_api_shows_its_route_and_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    answered = {"time": FAILED["time"], "event": "api_answered", "route": "POST /v1/messages", "http_status": 422}
+    line = pretty(json.dumps(answered | {"problem": "IDEMPOTENCY_CONFLICT", "duration_ms": 2.1})) or ""
+    assert line.endswith(' route="POST /v1/messages" http_status=422 problem=IDEMPOTENCY_CONFLICT duration_ms=2.1')
+
+
 def test_a_failed_attempt_is_on_the_screen_within_a_second(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

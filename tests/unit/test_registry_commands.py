@@ -27,6 +27,7 @@ from shared.domain.record import State
 from shared.operations import registry
 from shared.operations import senders as registry_senders
 from shared.operations.dead_letters import Decision, Done
+from shared.operations.drains import KNOWN_EVERYWHERE
 from shared.operations.registry import Invalid, NotFound, Refused, Taken
 from shared.pipeline.clock import SystemClock
 from shared.pipeline.registry import EntryKind, EntryName, EntryWrite
@@ -860,7 +861,7 @@ def test_every_command_has_a_help_with_examples(group: str) -> None:
 
 def test_page_of_tenants_has_the_times_of_the_code() -> None:
     page = " ".join((ROOT / "docs" / "tenants.md").read_text().split())
-    known = drains.KNOWN_EVERYWHERE.total_seconds()
+    known = KNOWN_EVERYWHERE.total_seconds()
     for told in (
         f"at most {FRESH_SECONDS:g} seconds, and up to {MOST:,} entries",
         f"another handler URL | within {FRESH_SECONDS:g} s",

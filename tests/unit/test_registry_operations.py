@@ -283,19 +283,6 @@ def test_account_belongs_to_one_tenant_until_its_last_number_is_removed(world: W
     assert read_account(world.registry.kept[account_name("meta", "300")]).senders == (third.id,)
 
 
-def test_tenant_reads_of_a_taken_number_what_it_reads_of_one_that_does_not_exist(world: World) -> None:
-    world.add()
-    world.add("florist")
-    world.connect()
-    said = set()
-    for number, account in (("200", "301"), ("202", "300")):
-        with pytest.raises(Taken) as taken:
-            world.connect("florist", number=number, account=account)
-        said.add(senders.as_a_tenant_may_read(taken.value).sentence)
-    assert said == {senders.NO_SUCH_NUMBER}
-    assert "bakery" not in senders.NO_SUCH_NUMBER
-
-
 def test_number_of_the_environment_cannot_be_claimed(world: World) -> None:
     world.add()
     with pytest.raises(Taken, match="tenant default"):

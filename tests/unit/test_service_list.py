@@ -20,7 +20,7 @@ def test_every_folder_of_a_service_is_in_the_list_and_no_other_is() -> None:
 
 
 def test_the_configuration_knows_these_services_in_this_order() -> None:
-    assert config.BOTH == SERVICES
+    assert config.SERVICES == SERVICES
 
 
 @pytest.mark.parametrize("service", SERVICES)
