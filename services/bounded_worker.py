@@ -36,6 +36,9 @@ STATUS = {
 }
 """Any other malformed request is answered 400. gunicorn would answer some with 501 or 500."""
 
+Malformed = ParseException
+"""What an app meets when it reads a body in malformed chunks: gunicorn reads them only then."""
+
 
 class BoundedWorker(ThreadWorker):
     """Threads that wait for a client only for a bounded time."""

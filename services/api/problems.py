@@ -9,10 +9,10 @@ from http import HTTPStatus
 from typing import Any
 
 from flask import Response, jsonify
-from gunicorn.http.errors import ParseException
 from pydantic import BaseModel, Field, ValidationError
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
+from services.bounded_worker import Malformed
 from shared import logs
 from shared.domain.delivery.answers import NotAllowed
 from shared.domain.errors import PomboError, SecretsUnavailable, UnknownState
@@ -158,7 +158,7 @@ def problem_of(error: Exception) -> Problem:
             return Problem(UNAVAILABLE, error.sentence, retry_after=1)
         case HTTPException():
             return _of_http(error)
-        case ParseException():  # gunicorn reads chunks when the app reads the body
+        case Malformed():
             return Problem(INVALID_REQUEST, "The request is not valid HTTP.")
         case UnknownState() | PomboError(retryable=True):
             cause = type(error.__cause__).__name__ if error.__cause__ else None
