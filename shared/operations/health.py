@@ -7,7 +7,6 @@ is always in trouble, and that is the tenant's health.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 from heapq import nlargest
 from itertools import islice
@@ -23,7 +22,7 @@ from shared.domain.record import OPEN_STATES, State
 from shared.domain.tenants import Sender
 from shared.operations.dead_letters import pages
 from shared.operations.registry import values_of
-from shared.pipeline.clock import Clock
+from shared.pipeline.clock import Clock, age
 from shared.pipeline.ports import Load, Store, Tenants
 from shared.pipeline.reconnects import troubled
 from shared.pipeline.registry import EntryKind, Registry
@@ -151,7 +150,7 @@ class Health:
         nothing = figures({}, now)[WHOLE]
         by_tenant = {id: its for id, its in sorted(found.items()) if id != WHOLE and tenant in (None, id)}
         of_all = found[WHOLE] if tenant is None else by_tenant.get(tenant, nothing)
-        return Statistics(load, of_all, by_tenant, self._age(load.oldest_pending))
+        return Statistics(load, of_all, by_tenant, age(load.oldest_pending, now))
 
     def dead_letters(self, tenant: str | None, most: int) -> DeadLetters:
         """The newest dead letters. If there are more than a thousand, the newest of a thousand of them."""
@@ -165,10 +164,11 @@ class Health:
                     yield letter
 
     def _of(self, tenant: str | None, senders: Sequence[Sender]) -> QueueHealth:
-        load = self.store.load(tenant, self.clock.now())
+        now = self.clock.now()
+        load = self.store.load(tenant, now)
         found = [self._sender(sender) for sender in senders]
         is_connected = bool(found) and all(one.reason is None for one in found)
-        return QueueHealth(load, found, is_connected, self._age(load.oldest_pending))
+        return QueueHealth(load, found, is_connected, age(load.oldest_pending, now))
 
     def _sender(self, sender: Sender) -> SenderHealth:
         """By the marks alone: no access token is read. Marks that only a newer version can read tell nothing."""
@@ -178,7 +178,3 @@ class Health:
             return SenderHealth(sender, None)
         is_away = is_down(marks, self.limits, self.clock.now())
         return SenderHealth(sender, disconnected(marks, is_refused(marks)) or (PROVIDER_DOWN if is_away else None))
-
-    def _age(self, since: datetime | None) -> float:
-        """Seconds; 0 for None, and for what is wanted later."""
-        return max(0.0, round((self.clock.now() - since).total_seconds(), 3)) if since else 0.0

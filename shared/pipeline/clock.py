@@ -47,3 +47,8 @@ class SystemClock:
 
     def token(self) -> str:
         return os.urandom(16).hex()
+
+
+def age(since: datetime | None, now: datetime) -> float:
+    """Seconds, to the millisecond; 0 for None, and for a time that is still ahead."""
+    return max(0.0, round((now - since).total_seconds(), 3)) if since else 0.0

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from enum import Enum, auto
 
 from shared import logs
@@ -11,7 +10,7 @@ from shared.domain.delivery.sweep import sweep as sweep_record
 from shared.domain.errors import QueueUnavailable, RegistryUnavailable, RegistryUnreadable, UnknownState
 from shared.domain.limits import Limits
 from shared.domain.record import State
-from shared.pipeline.clock import Clock
+from shared.pipeline.clock import Clock, age
 from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.ports import Store
 from shared.pipeline.reconnects import Reconnects
@@ -121,7 +120,7 @@ class Sweep:
 
     def _report(self, found: Counter[SweepOutcome]) -> Swept:
         backlog = self.store.backlog()
-        counts = backlog.counts
+        counts, now = backlog.counts, self.clock.now()
         swept = Swept(
             selected=found.total() - found[SweepOutcome.PASSED],
             enqueued=found[SweepOutcome.ENQUEUED],
@@ -130,8 +129,8 @@ class Sweep:
             in_doubt=counts.get(State.IN_DOUBT, 0),
             dead=counts.get(State.DEAD, 0),
             receipts_failed=backlog.receipts_failed,
-            oldest_pending_seconds=self._age(backlog.oldest_pending),
-            oldest_dead_seconds=self._age(backlog.oldest_dead),
+            oldest_pending_seconds=age(backlog.oldest_pending, now),
+            oldest_dead_seconds=age(backlog.oldest_dead, now),
         )
         missed = found[SweepOutcome.MISSED]
         outages = self.senders.outages()
@@ -143,7 +142,3 @@ class Sweep:
             missed=missed or None,
         )
         return swept
-
-    def _age(self, received_at: datetime | None) -> float:
-        """The age in seconds; 0 for None, and for a message that its caller wants sent later."""
-        return max(0.0, round((self.clock.now() - received_at).total_seconds(), 3)) if received_at else 0.0
