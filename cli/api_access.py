@@ -17,7 +17,7 @@ from pombo.client import REPEATED, Client, NoAnswer, NotUnderstood, Refused
 
 KEY_VARIABLE = "POMBO_API_KEY"
 PATIENCE_SECONDS = 20.0
-"""How long a request is repeated: somebody waits for the command."""
+"""How long a request is repeated. It is short, because somebody waits for the command."""
 
 
 def api_options(command: Any) -> Any:

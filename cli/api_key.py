@@ -1,4 +1,4 @@
-"""The API key of a Pombo on this machine: an operator's, in a file beside the data, for whoever works here."""
+"""The API key of the Pombo on this machine: an operator's key, kept in a file in the data directory."""
 
 import os
 from collections.abc import Mapping
