@@ -1,8 +1,10 @@
-"""Callers of the API: who presents a key, and what the key is for."""
+"""Callers of the API: who presents a key, what the key is for, and what a route needs of it."""
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any, TypeVar
 
 from flask import Request, g
 
@@ -19,6 +21,34 @@ NOBODY = ApiKey("", None, hashlib.sha256(b"").hexdigest(), frozenset(), datetime
 """Compared with when there is no such key, so that the answer takes as long."""
 
 
+View = TypeVar("View", bound=Callable[..., Any])
+_NEEDS = "needs"
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a route needs of a key. `operator`: it takes no tenant's key."""
+
+    scope: Scope
+    operator: bool = False
+
+
+def needs(scope: Scope, *, operator: bool = False) -> Callable[[View], View]:
+    """Mark the view of a route with what it needs of a key: that is checked before anything of the request is read."""
+
+    def mark(view: View) -> View:
+        setattr(view, _NEEDS, Needs(scope, operator))
+        return view
+
+    return mark
+
+
+def needs_of(view: Callable[..., Any]) -> Needs | None:
+    """What a view was marked with."""
+    found: Needs | None = getattr(view, _NEEDS, None)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Whoever made a request. `tenant` None: an operator, who may name any tenant."""
@@ -27,10 +57,16 @@ class Caller:
     tenant: str | None
     scopes: frozenset[Scope]
 
-    def check(self, scope: Scope) -> None:
-        """Raises Problem unless the key has this scope."""
-        if scope not in self.scopes:
-            raise Problem(FORBIDDEN, f"The API key lacks the scope {scope}.")
+    def check(self, needs: Needs, tenant: str | None) -> None:
+        """`tenant`: whom the path of an operator's route names; another's tenant does not exist for the caller. Raises
+        Problem unless the key is enough.
+        """
+        if needs.scope not in self.scopes:
+            raise Problem(FORBIDDEN, f"The API key lacks the scope {needs.scope}.")
+        if needs.operator and self.tenant is not None:
+            if tenant is not None and not self.may_see(tenant):
+                raise Problem(NOT_FOUND)
+            raise Problem(FORBIDDEN, "Only an operator's key may do this.")
 
     def may_see(self, tenant: str | None) -> bool:
         """Whether what belongs to this tenant exists for the caller; None: to an operator."""
@@ -73,8 +109,7 @@ class Callers:
             raise Problem(RATE_LIMITED, retry_after=wait)
 
 
-def caller_with(scope: Scope) -> Caller:
-    """Who made this request. Raises Problem unless the key has the scope."""
+def the_caller() -> Caller:
+    """Who made this request. The key is enough for the route."""
     caller: Caller = g.caller
-    caller.check(scope)
     return caller

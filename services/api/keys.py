@@ -7,8 +7,9 @@ from flask_openapi3.blueprint import APIBlueprint
 from flask_openapi3.models.tag import Tag
 
 from services.api import registry_types as types
+from services.api.callers import needs, the_caller
 from services.api.problems import FORBIDDEN, NOT_FOUND, OF_A_BODY, Problem, responses
-from services.api.registry_parts import RegistryParts, managing, page
+from services.api.registry_parts import RegistryParts, page
 from shared.domain.tenants import ApiKey, Scope
 from shared.operations.keys import add_key, revoke_key
 from shared.pipeline.registry import EntryKind
@@ -22,9 +23,10 @@ def routes(parts: RegistryParts) -> APIBlueprint:
     made = APIBlueprint("keys", __name__, url_prefix="/v1/keys", abp_tags=[TAG], abp_security=[{"key": []}])
 
     @made.post("", responses={201: types.KeyMade} | responses(*OF_A_BODY))
+    @needs(Scope.MANAGE)
     def add(body: types.NewKey) -> tuple[Response, int]:
         """Make a key of a tenant, or with an operator's key another operator's. It is shown only now."""
-        caller = managing()
+        caller = the_caller()
         tenant, scopes = caller.chosen(body.tenant), frozenset(map(Scope, body.scopes))
         if scopes - caller.scopes:
             lacking = ", ".join(sorted(scopes - caller.scopes))
@@ -33,14 +35,16 @@ def routes(parts: RegistryParts) -> APIBlueprint:
         return jsonify({**_shown(key), "key": text}), 201
 
     @made.get("", responses={200: types.KeysShown} | responses())
+    @needs(Scope.MANAGE)
     def list_keys(query: types.RegistryQuery) -> Response:
         """List keys without their secrets, in the order of their ids, also those that were revoked."""
-        return page(parts, EntryKind.KEY, managing().chosen(query.tenant), query, _shown)
+        return page(parts, EntryKind.KEY, the_caller().chosen(query.tenant), query, _shown)
 
     @made.post("/<id>/revoke", responses={200: types.KeyShown} | responses(*OF_A_BODY))
+    @needs(Scope.MANAGE)
     def revoke(path: types.KeyPath) -> Response:
         """End a key: it is refused within 5 seconds. Again: the same answer."""
-        caller = managing()
+        caller = the_caller()
         (entry,) = parts.registry.entries([key_name(path.id)])
         if entry is None or not caller.may_see(read_key(entry).tenant):
             raise Problem(NOT_FOUND)

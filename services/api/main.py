@@ -14,7 +14,7 @@ from services import health
 from services.api import access_log, dead_letters, health_routes, keys, messages, problems, senders, tenants
 from services.api.bodies import StrictJson, check_body
 from services.api.cached import Cached
-from services.api.callers import Callers
+from services.api.callers import Caller, Callers, needs_of
 from services.api.dead_letters import DeadLetterParts
 from services.api.health_routes import HealthParts
 from services.api.messages import MessageParts
@@ -92,6 +92,7 @@ def create_app(parts: Api) -> OpenAPI:
         if not _is_open():
             g.caller = parts.callers.caller(request)
             parts.callers.check_rate(g.caller)  # known by now, so that the access log names it
+            _check_scope(app, g.caller)
             check_body(request)
 
     @app.errorhandler(HTTPException)
@@ -154,6 +155,18 @@ def _is_open() -> bool:
     """Whether the route is for anyone. A path that no route takes is not."""
     rule = request.url_rule.rule if request.url_rule else ""
     return rule in WITHOUT_KEY or rule.startswith(f"{DOCS}/")
+
+
+def _check_scope(app: OpenAPI, caller: Caller) -> None:
+    """Raises Problem unless the key is enough for the route, and LookupError for a route that does not say what it
+    needs.
+    """
+    if request.endpoint is None:
+        return  # no route takes the request, which is found next
+    needed = needs_of(app.view_functions[request.endpoint])
+    if needed is None:
+        raise LookupError(request.endpoint)
+    caller.check(needed, (request.view_args or {}).get("id"))
 
 
 def _invalid(error: ValidationError) -> Response:

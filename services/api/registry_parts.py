@@ -1,4 +1,4 @@
-"""What the routes of the registry share: their parts, who may use them, and their lists."""
+"""What the routes of the registry share: their parts, and their lists."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,14 +6,12 @@ from typing import Any, Self
 
 from flask import Response, jsonify
 
-from services.api.callers import Caller, caller_with
 from services.api.lists import encoded, only_id
-from services.api.problems import FORBIDDEN, NOT_FOUND, Problem
 from services.api.registry_types import RegistryQuery
 from shared import logs
 from shared.bootstrap.api import ApiParts
 from shared.domain.errors import QueueUnavailable, UnknownState
-from shared.domain.tenants import DEFAULT_TENANT, Scope, Sender, Tenant
+from shared.domain.tenants import DEFAULT_TENANT, Sender, Tenant
 from shared.operations.claims import Claims
 from shared.operations.drains import start_drains
 from shared.operations.registry import tenant_entry
@@ -57,23 +55,6 @@ class RegistryParts:
         """None if there is none, or for tenant `default`, which has no entry. Raises UnknownState, StoreUnavailable."""
         (entry,) = self.registry.entries([tenant_name(id)])
         return read_tenant(entry) if entry else None
-
-
-def managing() -> Caller:
-    """Who made this request, with the scope manage. Raises Problem."""
-    return caller_with(Scope.MANAGE)
-
-
-def operator(tenant: str | None = None) -> Caller:
-    """The same, who must be an operator. `tenant`: whom the request names; another tenant does not exist for a tenant.
-    Raises Problem.
-    """
-    caller = managing()
-    if tenant is not None and not caller.may_see(tenant):
-        raise Problem(NOT_FOUND)
-    if caller.tenant is not None:
-        raise Problem(FORBIDDEN, "Only an operator's key may do this.")
-    return caller
 
 
 def page(

@@ -8,9 +8,9 @@ from flask_openapi3.blueprint import APIBlueprint
 from flask_openapi3.models.tag import Tag
 
 from services.api import registry_types as types
-from services.api.callers import Caller, caller_with
+from services.api.callers import Caller, needs, the_caller
 from services.api.problems import INVALID_REQUEST, NOT_FOUND, OF_A_BODY, Problem, responses
-from services.api.registry_parts import RegistryParts, managing, page
+from services.api.registry_parts import RegistryParts, page
 from shared.domain.errors import UnknownState
 from shared.domain.marks import Marks
 from shared.domain.onboarding import NoSuchNumber, OnboardingRefused
@@ -28,9 +28,10 @@ def routes(parts: RegistryParts) -> APIBlueprint:
     made = APIBlueprint("senders", __name__, url_prefix="/v1/senders", abp_tags=[TAG], abp_security=[{"key": []}])
 
     @made.post("", responses={201: types.SenderConnected} | responses(*OF_A_BODY))
+    @needs(Scope.MANAGE)
     def add(body: types.NewSender) -> tuple[Response, int]:
         """Connect a number by its access token. A number that another tenant has is answered like an unknown one."""
-        caller = managing()
+        caller = the_caller()
         tenant = caller.chosen(body.tenant)
         if tenant is None:
             raise Problem(INVALID_REQUEST, "tenant is missing: an operator's key is for all.", "tenant")
@@ -40,21 +41,24 @@ def routes(parts: RegistryParts) -> APIBlueprint:
         return jsonify(_connected(parts, connected)), 201
 
     @made.get("", responses={200: types.SendersShown} | responses())
+    @needs(Scope.READ)
     def list_senders(query: types.RegistryQuery) -> Response:
         """List numbers, in the order of their ids, without the environment's."""
-        tenant = caller_with(Scope.READ).chosen(query.tenant)
+        tenant = the_caller().chosen(query.tenant)
         return page(parts, EntryKind.SENDER, tenant, query, lambda sender: _shown(sender, _auth(parts, sender)))
 
     @made.get("/<id>", responses={200: types.SenderShown} | responses())
+    @needs(Scope.READ)
     def show(path: types.SenderPath) -> Response:
         """Show a number, and whether it can send. The provider is not asked."""
-        sender = _found(parts, path.id, caller_with(Scope.READ))
+        sender = _found(parts, path.id, the_caller())
         return jsonify(_shown(sender, _auth(parts, sender)))
 
     @made.post("/<id>/reconnect", responses={200: types.SenderConnected} | responses(*OF_A_BODY))
+    @needs(Scope.MANAGE)
     def reconnect(path: types.SenderPath, body: types.NewToken) -> Response:
         """Give a number another access token, checked with the provider, and send what waits."""
-        sender = _found(parts, path.id, managing())
+        sender = _found(parts, path.id, the_caller())
         token = body.token.get_secret_value()
         return jsonify(_connected(parts, _accepted(lambda: parts.claims.reconnect(sender, token, parts.start_drain))))
 

@@ -8,9 +8,9 @@ from flask_openapi3.blueprint import APIBlueprint
 from flask_openapi3.models.tag import Tag
 
 from services.api import registry_types as types
-from services.api.callers import caller_with
+from services.api.callers import needs, the_caller
 from services.api.problems import INVALID_REQUEST, NOT_FOUND, OF_A_BODY, Problem, responses
-from services.api.registry_parts import RegistryParts, operator, page
+from services.api.registry_parts import RegistryParts, page
 from shared.domain.limits import DoubtPolicy
 from shared.domain.tenants import Scope, Tenant
 from shared.operations import registry as operations
@@ -24,16 +24,17 @@ def routes(parts: RegistryParts) -> APIBlueprint:
     made = APIBlueprint("tenants", __name__, url_prefix="/v1/tenants", abp_tags=[TAG], abp_security=[{"key": []}])
 
     @made.post("", responses={201: types.TenantShown} | responses(*OF_A_BODY))
+    @needs(Scope.MANAGE, operator=True)
     def add(body: types.NewTenant) -> tuple[Response, int]:
         """Add a tenant, with the pair of queues that serves the fewest."""
-        operator()
         tenant = Tenant(body.id, body.name)
         return jsonify(_shown(operations.add_tenant(parts.registry, parts.clock, tenant, parts.pairs))), 201
 
     @made.get("", responses={200: types.TenantsShown} | responses())
+    @needs(Scope.READ)
     def list_tenants(query: types.RegistryQuery) -> Response:
         """List tenants, in the order of their ids. The tenant of the environment has no entry."""
-        caller = caller_with(Scope.READ)
+        caller = the_caller()
         tenant = caller.chosen(query.tenant)
         if tenant is not None:
             found = parts.registry_tenant(tenant)
@@ -41,9 +42,10 @@ def routes(parts: RegistryParts) -> APIBlueprint:
         return page(parts, EntryKind.TENANT, None, query, _shown)
 
     @made.get("/<id>", responses={200: types.TenantShown} | responses())
+    @needs(Scope.READ)
     def show(path: types.TenantPath) -> Response:
         """Show a tenant."""
-        if not caller_with(Scope.READ).may_see(path.id):
+        if not the_caller().may_see(path.id):
             raise Problem(NOT_FOUND)
         found = parts.registry_tenant(path.id)
         if found is None:
@@ -51,9 +53,9 @@ def routes(parts: RegistryParts) -> APIBlueprint:
         return jsonify(_shown(found))
 
     @made.patch("/<id>", responses={200: types.TenantShown} | responses(*OF_A_BODY))
+    @needs(Scope.MANAGE, operator=True)
     def change(path: types.TenantPath, body: types.ChangedTenant) -> Response:
         """Change a tenant's name or in-doubt policy. All services use the change within 5 seconds."""
-        operator(path.id)
         if body.name is None and body.in_doubt is None:
             raise Problem(INVALID_REQUEST, "Give what to change: name or in_doubt.", "body")
 
@@ -64,23 +66,23 @@ def routes(parts: RegistryParts) -> APIBlueprint:
         return jsonify(_shown(operations.set_tenant(parts.registry, parts.clock, path.id, changed)))
 
     @made.post("/<id>/suspend", responses={200: types.TenantShown} | responses(*OF_A_BODY))
+    @needs(Scope.MANAGE, operator=True)
     def suspend(path: types.TenantPath) -> Response:
         """Let a tenant's messages wait. What its customers write is still received and handled."""
-        operator(path.id)
         return jsonify(_shown(operations.suspend(parts.registry, parts.clock, path.id)))
 
     @made.post("/<id>/resume", responses={200: types.TenantShown} | responses(*OF_A_BODY))
+    @needs(Scope.MANAGE, operator=True)
     def resume(path: types.TenantPath) -> Response:
         """End a suspension, and send what waits."""
-        operator(path.id)
         tenant = operations.resume(parts.registry, parts.clock, path.id)
         parts.start_drain(*(it.name.id for it in operations.entries_of(parts.registry, EntryKind.SENDER, path.id)))
         return jsonify(_shown(tenant))
 
     @made.delete("/<id>", responses={200: types.Removed} | responses())
+    @needs(Scope.MANAGE, operator=True)
     def remove(path: types.TenantPath) -> Response:
         """Remove a tenant that has no numbers, no keys in force, no open records and no dead letters."""
-        operator(path.id)
         gone = operations.remove_tenant(parts.registry, parts.store, parts.clock, path.id)
         return jsonify({"id": gone.id})
 

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from gunicorn.http.errors import InvalidChunkSize
 
+from services.api.callers import needs_of
+from services.api.main import WITHOUT_KEY
 from services.api.rate_limits import BURST, RateLimits
 from shared.domain.errors import PomboError, QueueUnavailable, StoreUnavailable, UnknownState
 from shared.domain.tenants import Scope
@@ -177,6 +179,38 @@ def test_key_without_the_scope_is_forbidden(
     assert api.made == []
 
 
+def test_key_without_the_scope_learns_nothing_of_its_body(api: ApiService) -> None:
+    key = api.key("default", Scope.READ)
+    for body in ({"to": 1}, {}, {"nothing": "of ours"}):
+        assert problem(api.call("POST", "/v1/messages", body, key=key)) == (403, "FORBIDDEN", None)
+    answer = api.call("POST", "/v1/messages", data=b"{", content_type="text/plain", key=key)
+    assert problem(answer) == (403, "FORBIDDEN", None)
+    assert problem(api.call("GET", "/v1/keys?limit=x", key=key)) == (403, "FORBIDDEN", None)
+
+
+def test_operators_route_refuses_a_tenants_key_before_its_body(api: ApiService) -> None:
+    key = api.key("default", *Scope)
+    assert problem(api.call("POST", "/v1/tenants", {"id": 1}, key=key)) == (403, "FORBIDDEN", None)
+    assert problem(api.call("PATCH", "/v1/tenants/default", {"id": 1}, key=key)) == (403, "FORBIDDEN", None)
+    assert problem(api.call("PATCH", "/v1/tenants/bakery", {"id": 1}, key=key)) == (404, "NOT_FOUND", None)
+
+
+def test_every_route_says_what_it_needs_of_a_key_or_is_open(api: ApiService) -> None:
+    for rule in api.app.url_map.iter_rules():
+        is_open = rule.rule in WITHOUT_KEY or rule.rule.startswith("/docs")
+        assert (needs_of(api.app.view_functions[rule.endpoint]) is None) is is_open, rule
+
+
+def test_route_that_does_not_say_what_it_needs_is_not_served(api: ApiService, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unmarked() -> str:
+        raise AssertionError("It was served.")
+
+    endpoint, _ = api.app.url_map.bind("").match("/v1/keys", "GET")
+    monkeypatch.setitem(api.app.view_functions, endpoint, unmarked)
+    headers = {"Authorization": f"Bearer {api.key()}"}
+    assert problem(api.app.test_client().get("/v1/keys", headers=headers)) == (500, "UNEXPECTED", None)
+
+
 # ---- requests that no route takes
 
 
@@ -231,7 +265,8 @@ def test_any_body_must_be_declared_as_json(api: ApiService, method: str, length:
     path = "/v1/tenants/acme" if method == "PATCH" else f"/v1/messages/{SOME_ID}/cancel"
     chunked = {"HTTP_TRANSFER_ENCODING": "chunked", "wsgi.input_terminated": True}
     given = {"CONTENT_LENGTH": length} if length else {"CONTENT_LENGTH": "", **chunked}
-    answer = api.call(method, path, data=b"{}", content_type="text/plain", environ_overrides=given)
+    key = api.key(None)
+    answer = api.call(method, path, key=key, data=b"{}", content_type="text/plain", environ_overrides=given)
     assert problem(answer) == (415, "UNSUPPORTED_MEDIA_TYPE", None)
 
 
