@@ -323,6 +323,42 @@ class Client:
         wanted = {"tenant": tenant, "direction": direction, "sender": sender, "since": since, "until": until}
         return self._list(DeadLetter, "/v1/dead-letters", {**wanted, "error": errors})
 
+    def replay_all(
+        self,
+        *,
+        tenant: str | None = None,
+        direction: Literal["inbound", "outbound"] | None = None,
+        sender: str | None = None,
+        errors: Sequence[str | int] = (),
+        since: datetime | None = None,
+        until: datetime | None = None,
+        may_double: bool = False,
+        dry_run: bool = False,
+    ) -> Iterator[Decided]:
+        """Retry what failed and matches, without a filter everything, the newest first and a page at a time while you
+        iterate. Raises ApiError.
+        """
+        wanted = {"tenant": tenant, "direction": direction, "sender": sender, "since": since, "until": until}
+        how = {"may_double": may_double, "dry_run": dry_run}
+        return self._decide("replay", {**wanted, "error": list(errors) or None}, how)
+
+    def discard_all(
+        self,
+        reason: str,
+        *,
+        tenant: str | None = None,
+        direction: Literal["inbound", "outbound"] | None = None,
+        sender: str | None = None,
+        errors: Sequence[str | int] = (),
+        since: datetime | None = None,
+        until: datetime | None = None,
+        dry_run: bool = False,
+    ) -> Iterator[Decided]:
+        """Give up what failed and matches, as `replay_all` selects it. Raises ApiError."""
+        wanted = {"tenant": tenant, "direction": direction, "sender": sender, "since": since, "until": until}
+        how = {"reason": reason, "dry_run": dry_run}
+        return self._decide("discard", {**wanted, "error": list(errors) or None}, how)
+
     def replay(self, id: str, *, may_double: bool = False, dry_run: bool = False) -> Decided:
         """Retry a dead letter; with `may_double` also one of which a copy may have arrived. Raises ApiError."""
         body = {"may_double": may_double, "dry_run": dry_run}
@@ -344,6 +380,18 @@ class Client:
         return _read(Health, self._call("GET", "/health/whatsapp"))
 
     # ---- requests
+
+    def _decide(self, verb: str, wanted: Mapping[str, Any], how: Mapping[str, Any]) -> Iterator[Decided]:
+        given = {name: value for name, value in wanted.items() if value is not None}
+        times = {name: _rfc_3339(value) for name, value in given.items() if isinstance(value, datetime)}
+        cursor: dict[str, Any] = {}
+        while True:
+            body = {**given, **times, **cursor, **how, "all": not given}
+            page = _read(_Page, self._call("POST", f"/v1/dead-letters/{verb}", body))
+            yield from (_read(Decided, item) for item in page.items)
+            if page.next is None:
+                return
+            cursor = {"cursor": page.next}
 
     def _list(self, kind: type[T], path: str, wanted: Mapping[str, Any]) -> Iterator[T]:
         given = {name: value for name, value in wanted.items() if value is not None}

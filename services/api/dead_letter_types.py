@@ -5,16 +5,18 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, StringConstraints
 
-from services.api.lists import Listed, ListQuery
+from services.api.lists import MOST, Listed, ListQuery
 from services.api.message_types import MessageId
 from services.api.types import Rfc3339, Strict
 from shared.domain.dead_letters import ERRORS, Replays
 from shared.operations.dead_letters import Done
+from shared.operations.letters_page import MOST_READ
 
 LONGEST_REASON = 500
 """Characters. The reason is stored in the record's metadata, which hold 4 KB at most."""
 
 CODE = r"-?[0-9]{1,9}"
+COMPLETE = f"false: more than {MOST_READ} match, and others are newer perhaps: choose a tenant."
 
 
 Error = Annotated[str, StringConstraints(pattern=rf"^({'|'.join(ERRORS)}|{CODE})$")]
@@ -58,9 +60,12 @@ class Letter(BaseModel):
 
 
 class Letters(Listed):
-    """A page of dead letters, the newest first."""
+    """A page of dead letters, the newest first. Behind the first page, one that was decided about within the last
+    minute may still be listed.
+    """
 
     items: list[Letter]
+    complete: bool = Field(description=COMPLETE)
 
 
 class LetterPath(BaseModel):
@@ -70,19 +75,34 @@ class LetterPath(BaseModel):
 
 
 class ReplayLetter(Strict):
-    """How to replay it."""
+    """How to replay."""
 
     dry_run: bool = Field(False, description="Change nothing: the answer has what would be done.")
     may_double: bool = Field(False, description="Also if a copy may have arrived: the customer may get it twice.")
 
 
 class DiscardLetter(Strict):
-    """Why to discard it."""
+    """Why to discard."""
 
     reason: Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_REASON, pattern=r"\S")] = Field(
         description="Kept with the message, never logged."
     )
     dry_run: bool = Field(False, description="Change nothing: the answer has what would be done.")
+
+
+class LettersSelection(LettersQuery, Strict):
+    """Which dead letters to decide about: a filter, or all."""
+
+    all: bool = Field(False, description="Every dead letter, without a filter.")
+    limit: int = Field(MOST, ge=1, le=MOST, description="At most this many in one request.")
+
+
+class ReplayLetters(LettersSelection, ReplayLetter):
+    """Which dead letters to replay, and how."""
+
+
+class DiscardLetters(LettersSelection, DiscardLetter):
+    """Which dead letters to discard, and why."""
 
 
 class LetterDecided(BaseModel):
@@ -93,3 +113,13 @@ class LetterDecided(BaseModel):
     why: str | None = Field(None, description="Why it was left as it is.")
     dry_run: bool
     letter: Letter | None = Field(None, description="As it was before.")
+
+
+class LettersDecided(Listed):
+    """What became of the dead letters of a page, or would become of them, the newest first. A fault ends the request
+    with a problem: repeat it, each letter is decided about once. A replayed letter whose task could not be made gets it
+    within minutes.
+    """
+
+    items: list[LetterDecided]
+    complete: bool = Field(description=COMPLETE)

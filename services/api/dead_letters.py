@@ -1,5 +1,6 @@
-"""The routes of dead letters: list them, replay or discard one."""
+"""The routes of dead letters: list them, replay or discard one, or those that match a filter."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -9,7 +10,8 @@ from flask_openapi3.models.tag import Tag
 
 from services.api import access_log
 from services.api import dead_letter_types as types
-from services.api.callers import Caller, caller_with
+from services.api.callers import Caller, needs, the_caller
+from services.api.dead_letter_views import as_letter, as_preview
 from services.api.lists import encoded, time_and_key
 from services.api.message_views import Read
 from services.api.problems import INVALID_REQUEST, NOT_FOUND, OF_A_BODY, Problem, responses
@@ -21,17 +23,16 @@ from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, State
 from shared.domain.tenants import Scope
 from shared.operations.dead_letters import Decision, Discard, Done, Replay
-from shared.operations.letters_page import newest, position
-from shared.operations.timeline import build as timeline
+from shared.operations.letters_page import LetterPages, LettersPage
 from shared.pipeline.clock import Clock
 from shared.pipeline.ports import Queue, Store, Tenants
 
 TAG = Tag(name="Dead letters", description="Deliveries that failed, and wait for a decision.")
-PREVIEWED = 200
-"""Characters of a text."""
-
 NO_LETTER = "It is no dead letter."
 MAY_DOUBLE = "A copy may have arrived: give may_double to replay it."
+NO_SELECTION = "Give a filter, or all: true for every dead letter, not both."
+
+Decide = Callable[[Delivery], Decision]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class DeadLetterParts:
     """What these routes need."""
 
     store: Store
+    pages: LetterPages
     replay: Replay
     discard: Discard
     read: Read = read_message
@@ -46,7 +48,8 @@ class DeadLetterParts:
     @classmethod
     def of(cls, store: Store, queue: Queue, tenants: Tenants, limits: Limits, clock: Clock) -> Self:
         """The parts over these ports."""
-        return cls(store, Replay(store, queue, tenants, limits, clock), Discard(store, limits, clock, because=""))
+        pages, discard = LetterPages(store, clock.monotonic), Discard(store, limits, clock, because="")
+        return cls(store, pages, Replay(store, queue, tenants, limits, clock), discard)
 
 
 def routes(parts: DeadLetterParts) -> APIBlueprint:
@@ -56,45 +59,92 @@ def routes(parts: DeadLetterParts) -> APIBlueprint:
     )
 
     @made.get("", responses={200: types.Letters} | responses())
+    @needs(Scope.READ)
     def list_letters(query: types.LettersQuery) -> Response:
         """List dead letters, the newest first. With the scope dead:read each has a preview of its content."""
-        caller = caller_with(Scope.READ)
-        after = time_and_key(query.cursor)
-        found = newest(parts.store, _wanted(caller, query), (after[0], after[1]) if after else None, query.limit)
-        items = [_as_letter(parts, caller, letter) for letter in found]
-        return jsonify({"items": items, "next": encoded(position(found[-1])) if len(found) == query.limit else None})
+        caller = the_caller()
+        page = _page(parts, _wanted(caller, query), query)
+        items = [_as_listed(parts, caller, letter) for letter in page.letters]
+        return jsonify({"items": items, **_end(page)})
+
+    @made.post("/replay", responses={200: types.LettersDecided} | responses(*OF_A_BODY))
+    @needs(Scope.SEND)
+    def replay_letters(body: types.ReplayLetters) -> Response:
+        """Retry the dead letters that match, the newest first and at most `limit`; repeat it with `next` for more."""
+        return _decide_page(parts, the_caller(), body, lambda one: _replay(parts, one, body))
+
+    @made.post("/discard", responses={200: types.LettersDecided} | responses(*OF_A_BODY))
+    @needs(Scope.SEND)
+    def discard_letters(body: types.DiscardLetters) -> Response:
+        """Give up the dead letters that match, the newest first and at most `limit`; repeat it with `next` for more."""
+        return _decide_page(parts, the_caller(), body, lambda one: _discard(parts, one, body))
 
     @made.post("/<id>/replay", responses={200: types.LetterDecided} | responses(*OF_A_BODY))
+    @needs(Scope.SEND)
     def replay_letter(path: types.LetterPath, body: types.ReplayLetter) -> Response:
         """Retry a dead letter. With dry_run the answer has what a replay would do."""
-        caller = caller_with(Scope.SEND)
+        caller = the_caller()
         record = _found(parts.store, path.id, caller)
-        expected = _would_replay(record, body.may_double)
-        if body.dry_run or expected.done is Done.SKIPPED:
-            return jsonify(_decided(parts, caller, record, expected, body.dry_run))
-        decision = replace(parts.replay, may_double=body.may_double)(record.key)
-        return jsonify(_decided(parts, caller, record, decision, dry_run=False))
+        return jsonify(_decided(parts, caller, record, _replay(parts, record, body), body.dry_run))
 
     @made.post("/<id>/discard", responses={200: types.LetterDecided} | responses(*OF_A_BODY))
+    @needs(Scope.SEND)
     def discard_letter(path: types.LetterPath, body: types.DiscardLetter) -> Response:
         """Give up a dead letter. With dry_run the answer has what a discard would do."""
-        caller = caller_with(Scope.SEND)
+        caller = the_caller()
         record = _found(parts.store, path.id, caller)
-        if body.dry_run:
-            would = Decision(Done.DISCARDED) if record.state is State.DEAD else Decision(Done.SKIPPED, NOT_DEAD)
-            return jsonify(_decided(parts, caller, record, would, dry_run=True))
-        decision = replace(parts.discard, because=body.reason.strip())(record.key)
-        return jsonify(_decided(parts, caller, record, decision, dry_run=False))
+        return jsonify(_decided(parts, caller, record, _discard(parts, record, body), body.dry_run))
 
     return made
 
 
-def _wanted(caller: Caller, query: types.LettersQuery) -> DeadLetterFilter:
-    if query.since and query.until and query.since > query.until:
+def _wanted(caller: Caller, given: types.LettersQuery) -> DeadLetterFilter:
+    """Raises Problem."""
+    if given.since and given.until and given.since > given.until:
         raise Problem(INVALID_REQUEST, "since is later than until.", "since")
-    errors = frozenset(int(error) if error.removeprefix("-").isdecimal() else error for error in query.error or ())
-    kind = Kind(query.direction) if query.direction else None
-    return DeadLetterFilter(caller.chosen(query.tenant), query.since, query.until, errors, kind, query.sender)
+    errors = frozenset(int(error) if error.removeprefix("-").isdecimal() else error for error in given.error or ())
+    kind = Kind(given.direction) if given.direction else None
+    return DeadLetterFilter(caller.chosen(given.tenant), given.since, given.until, errors, kind, given.sender)
+
+
+def _page(parts: DeadLetterParts, wanted: DeadLetterFilter, given: types.LettersQuery) -> LettersPage:
+    """Raises Problem."""
+    after = time_and_key(given.cursor)
+    return parts.pages.page(wanted, (after[0], after[1]) if after else None, given.limit)
+
+
+def _end(page: LettersPage) -> dict[str, Any]:
+    return {"next": encoded(page.ends_at), "complete": page.is_whole}
+
+
+def _decide_page(
+    parts: DeadLetterParts, caller: Caller, body: types.ReplayLetters | types.DiscardLetters, decide: Decide
+) -> Response:
+    """Decide about each letter of a page. A fault ends it: the same request may be repeated. Raises Problem."""
+    wanted = _wanted(caller, body)
+    if replace(wanted, tenant=body.tenant).restricts == body.all:
+        raise Problem(INVALID_REQUEST, NO_SELECTION, "all")
+    page = _page(parts, wanted, body)
+    items = []
+    for letter in page.letters:
+        record = _readable(parts.store, letter.key)
+        if record is not None and dead_letter(record) is not None:  # otherwise it was decided about meanwhile
+            access_log.about(record)
+            items.append(_decided(parts, caller, record, decide(record), body.dry_run))
+    return jsonify({"items": items, **_end(page)})
+
+
+def _replay(parts: DeadLetterParts, record: Delivery, given: types.ReplayLetter) -> Decision:
+    expected = _would_replay(record, given.may_double)
+    if given.dry_run or expected.done is Done.SKIPPED:
+        return expected
+    return replace(parts.replay, may_double=given.may_double)(record.key)
+
+
+def _discard(parts: DeadLetterParts, record: Delivery, given: types.DiscardLetter) -> Decision:
+    if given.dry_run:
+        return Decision(Done.DISCARDED) if record.state is State.DEAD else Decision(Done.SKIPPED, NOT_DEAD)
+    return replace(parts.discard, because=given.reason.strip())(record.key)
 
 
 def _found(store: Store, id: str, caller: Caller) -> Delivery:
@@ -127,56 +177,27 @@ def _decided(
     parts: DeadLetterParts, caller: Caller, record: Delivery, decision: Decision, dry_run: bool
 ) -> dict[str, Any]:
     letter = dead_letter(record)
+    preview = as_preview(record, parts.read) if Scope.READ_DEAD in caller.scopes else None
     shown = types.LetterDecided(
         id=record.key,
         outcome=decision.done,
         why=decision.why,
         dry_run=dry_run,
-        letter=_letter(letter, _preview(parts, record) if Scope.READ_DEAD in caller.scopes else None)
-        if letter
-        else None,
+        letter=as_letter(letter, preview) if letter else None,
     )
     return shown.model_dump(mode="json", exclude_none=True)
 
 
-def _as_letter(parts: DeadLetterParts, caller: Caller, letter: DeadLetter) -> dict[str, Any]:
+def _as_listed(parts: DeadLetterParts, caller: Caller, letter: DeadLetter) -> dict[str, Any]:
     """A preview costs a read: a listing brings no content."""
-    preview = None
-    if Scope.READ_DEAD in caller.scopes:
-        record = _readable(parts.store, letter.key)
-        preview = _preview(parts, record) if record else None
-    return _letter(letter, preview).model_dump(mode="json", exclude_none=True)
+    record = _readable(parts.store, letter.key) if Scope.READ_DEAD in caller.scopes else None
+    preview = as_preview(record, parts.read) if record else None
+    return as_letter(letter, preview).model_dump(mode="json", exclude_none=True)
 
 
 def _readable(store: Store, key: str) -> Delivery | None:
+    """None also for what only a newer version can read."""
     try:
         return store.get(key)
     except UnknownState:
         return None
-
-
-def _letter(letter: DeadLetter, preview: types.Preview | None) -> types.Letter:
-    return types.Letter(
-        id=letter.key,
-        direction=letter.kind.value,
-        tenant=letter.tenant,
-        sender=letter.sender,
-        correlation_id=letter.correlation_id,
-        error=letter.error,
-        code=letter.code,
-        error_type=letter.error_type,
-        at=letter.at,
-        attempts=letter.tries,
-        round=letter.round,
-        replay=letter.replays,
-        preview=preview,
-    )
-
-
-def _preview(parts: DeadLetterParts, record: Delivery) -> types.Preview:
-    built = timeline.build([record], read=parts.read)
-    reply = built.replies[0] if built.replies else None
-    text = reply.text if reply else built.came.text if built.came else None
-    kind = reply.type if reply else (built.came.type or built.came.kind) if built.came else ""
-    kind = kind or str(record.payload.get("field", ""))
-    return types.Preview(contact=record.contact, type=kind, text=text[:PREVIEWED] if text else None)

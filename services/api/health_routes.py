@@ -10,13 +10,14 @@ from flask_openapi3.models.tag import Tag
 
 from services.api import health_types as types
 from services.api.cached import Cached
-from services.api.callers import caller_with
+from services.api.callers import needs, the_caller
+from services.api.dead_letter_views import as_preview
+from services.api.message_views import Read
 from services.api.problems import NOT_FOUND, Problem, responses
 from shared.domain.counters import Figures
 from shared.domain.dead_letters import DeadLetter
 from shared.domain.errors import PomboError, UnknownState
-from shared.domain.messages import Message
-from shared.domain.record import Delivery, Kind, State
+from shared.domain.record import Delivery, State
 from shared.domain.tenants import Scope
 from shared.operations.health import (
     CRITICAL_MARK,
@@ -33,9 +34,6 @@ KEY: list[dict[str, list[str]]] = [{"key": []}]
 FRESH_SECONDS = 10.0
 """How old the answer to anyone may be: it costs the store some ten reads."""
 
-PREVIEWED = 80
-"""Characters of a dead letter's text that its preview shows."""
-
 NO_STORE = "Pombo cannot reach its store."
 
 
@@ -44,7 +42,7 @@ class HealthParts:
     """What these routes need. `read`: the message in a stored event, None if it has none."""
 
     health: Health
-    read: Callable[[Delivery], Message | None]
+    read: Read
 
 
 def routes(parts: HealthParts) -> APIBlueprint:
@@ -60,20 +58,23 @@ def routes(parts: HealthParts) -> APIBlueprint:
         return jsonify(of_deployment())
 
     @made.get("/health/whatsapp/detailed", responses={200: types.DetailedHealth} | responses(), security=KEY)
+    @needs(Scope.READ)
     def detailed(query: types.TenantQuery) -> Response:
         """Show the queue and each number."""
         return jsonify(_or_unreachable(lambda: _detailed(health.of(_tenant(health, query)))))
 
     @made.get("/health/whatsapp/dlq", responses={200: types.LettersState} | responses(), security=KEY)
+    @needs(Scope.READ)
     def dlq(query: types.LettersQuery) -> Response:
         """Show the newest dead letters; with the scope dead:read also how their texts begin."""
         tenant = _tenant(health, query)
-        may_preview = Scope.READ_DEAD in caller_with(Scope.READ).scopes
+        may_preview = Scope.READ_DEAD in the_caller().scopes
         letters = health.dead_letters(tenant, query.limit)
         items = [_letter(one, health.store.get(one.key) if may_preview else None, parts) for one in letters.newest]
         return jsonify({"dlq_depth": letters.depth, "items": items})
 
     @made.get("/v1/admin/health", responses={200: types.AdminHealth} | responses(), security=KEY)
+    @needs(Scope.READ)
     def admin(query: types.TenantQuery) -> Response:
         """Show what waits and what failed, and the last hour in figures."""
         return jsonify(_admin(health, _tenant(health, query)))
@@ -83,7 +84,7 @@ def routes(parts: HealthParts) -> APIBlueprint:
 
 def _tenant(health: Health, query: types.TenantQuery) -> str | None:
     """The tenant whose health the caller may see; None for the whole deployment. Raises Problem."""
-    chosen = caller_with(Scope.READ).chosen(query.tenant)
+    chosen = the_caller().chosen(query.tenant)
     if query.tenant is not None and chosen is not None and health.tenants.tenant(chosen) is None:
         raise Problem(NOT_FOUND)
     return chosen
@@ -136,7 +137,8 @@ def _detailed(found: QueueHealth) -> dict[str, Any]:
 
 def _letter(letter: DeadLetter, record: Delivery | None, parts: HealthParts) -> dict[str, Any]:
     """`record`: the whole record, for a caller who may see its content."""
-    content = {} if record is None else {"preview": _preview(record, parts), "last_error": record.last_error}
+    preview = as_preview(record, parts.read).text if record else None
+    content = {"preview": preview, "last_error": record.last_error} if record else {}
     state = types.LetterState(
         id=letter.key,
         tenant=letter.tenant,
@@ -150,17 +152,6 @@ def _letter(letter: DeadLetter, record: Delivery | None, parts: HealthParts) -> 
         **content,
     )
     return state.model_dump(mode="json", exclude=None if record else {"preview", "last_error"})
-
-
-def _preview(record: Delivery, parts: HealthParts) -> str | None:
-    """How the text begins; None for what has none."""
-    if record.kind is Kind.OUTBOUND:
-        content = record.payload.get("content")
-        text = content.get("body") if isinstance(content, dict) else None
-    else:
-        message = parts.read(record)
-        text = message.text if message else None
-    return text[:PREVIEWED] if isinstance(text, str) else None
 
 
 def _admin(health: Health, tenant: str | None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shared.domain.errors import QueueUnavailable
-from shared.domain.record import Attempt, Delivery, State
+from shared.domain.record import Attempt, Delivery, Kind, State
 from shared.domain.tenants import Scope
 from tests.support.api_service import ApiService, ids, problem
 from tests.support.parts import NOW, a_reply, an_event
@@ -42,6 +42,32 @@ def test_letters_come_newest_first_page_by_page(api: ApiService) -> None:
     second = api.call("GET", f"{PATH}?limit=3&cursor={first['next']}", key=key).get_json()
     assert ids([*first["items"], *second["items"]]) == [letter.key for letter in reversed(letters)]
     assert second["next"] is None
+
+
+def test_pages_behind_the_first_are_of_one_reading(api: ApiService) -> None:
+    put(api, *(dead(number) for number in range(5)))
+    key, query = api.key("default", Scope.READ), f"{PATH}?limit=2"
+    api.store.calls.clear()
+    first = api.call("GET", query, key=key).get_json()
+    one_reading = len(api.store.asked("listed"))
+    second = api.call("GET", f"{query}&cursor={first['next']}", key=key).get_json()
+    assert len(api.store.asked("listed")) == one_reading
+    api.clock.go(60)
+    put(api, dead(9))
+    third = api.call("GET", f"{query}&cursor={second['next']}", key=key).get_json()
+    assert len(api.store.asked("listed")) == 2 * one_reading, "a reading is a minute old at most"
+    assert ids([*first["items"], *second["items"], *third["items"]]) == [dead(number).key for number in (4, 3, 2, 1, 0)]
+    assert ids(api.call("GET", query, key=key).get_json()["items"]) == [dead(9).key, dead(4).key]
+
+
+def test_list_says_if_more_match_than_it_has_read(api: ApiService, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(api, *(dead(number) for number in range(3)))
+    assert api.call("GET", PATH).get_json()["complete"] is True
+    monkeypatch.setattr("shared.operations.letters_page.MOST_READ", 3)
+    assert api.call("GET", PATH).get_json()["complete"] is True
+    monkeypatch.setattr("shared.operations.letters_page.MOST_READ", 2)
+    found = api.call("GET", PATH).get_json()
+    assert (len(found["items"]), found["complete"]) == (2, False)
 
 
 def test_letter_shows_its_error_and_what_a_replay_would_do(api: ApiService) -> None:
@@ -224,6 +250,129 @@ def test_discard_needs_a_reason(api: ApiService, body: dict[str, Any]) -> None:
     put(api, letter)
     assert problem(decide(api, letter.key, "discard", body)) == (400, "INVALID_REQUEST", "reason")
     assert api.stored(letter.key).state is State.DEAD
+
+
+# ---- all that match
+
+
+def decide_all(api: ApiService, what: str, body: dict[str, Any], key: str | None = None) -> Any:
+    return api.call("POST", f"{PATH}/{what}", body, key=key)
+
+
+def outcomes(answer: Any) -> list[tuple[str, str]]:
+    return [(one["id"], one["outcome"]) for one in answer.get_json()["items"]]
+
+
+def test_letters_that_match_are_replayed_the_newest_first(api: ApiService) -> None:
+    letters = [dead(number) for number in range(3)]
+    others = [dead(7, reason="attempts"), dead(8, kind=Kind.INBOUND, payload=an_event(8).payload)]
+    put(api, *letters, *others)
+    answer = decide_all(api, "replay", {"error": ["permanent"], "direction": "outbound"})
+    assert outcomes(answer) == [(letter.key, "replayed") for letter in reversed(letters)]
+    assert (answer.get_json()["next"], answer.get_json()["complete"]) == (None, True)
+    assert [api.stored(one.key).round for one in (*letters, *others)] == [1, 1, 1, 0, 0]
+    assert [task.key for task, _ in api.made] == [letter.key for letter in reversed(letters)]
+
+
+def test_letters_that_match_are_discarded_with_the_reason(api: ApiService) -> None:
+    letters = [dead(number) for number in range(2)]
+    put(api, *letters)
+    answer = decide_all(api, "discard", {"all": True, "reason": " too old "})
+    assert outcomes(answer) == [(letter.key, "discarded") for letter in reversed(letters)]
+    assert {api.stored(letter.key).metadata["discarded_because"] for letter in letters} == {"too old"}
+
+
+def test_dry_run_of_many_changes_nothing(api: ApiService) -> None:
+    put(api, dead(1), dead(2, doubts=1))
+    for what, body, expected in (
+        ("replay", {}, ["skipped", "replayed"]),
+        ("replay", {"may_double": True}, ["replayed"] * 2),
+        ("discard", {"reason": "too old"}, ["discarded"] * 2),
+    ):
+        found = decide_all(api, what, {"all": True, "dry_run": True} | body).get_json()["items"]
+        assert [(one["outcome"], one["dry_run"]) for one in found] == [(outcome, True) for outcome in expected]
+    assert api.call("GET", PATH).get_json()["items"][0]["round"] == 0
+    assert api.made == []
+
+
+def test_many_letters_are_decided_about_in_several_requests(api: ApiService) -> None:
+    letters, key = [dead(number) for number in range(5)], api.key()
+    put(api, *letters)
+    first = decide_all(api, "replay", {"all": True, "limit": 3}, key).get_json()
+    put(api, dead(9))
+    second = decide_all(api, "replay", {"all": True, "limit": 3, "cursor": first["next"]}, key).get_json()
+    assert ids([*first["items"], *second["items"]]) == [letter.key for letter in reversed(letters)]
+    assert second["next"] is None
+    assert api.stored(dead(9).key).round == 0, "it came later"
+
+
+@pytest.mark.parametrize("body", [{}, {"all": False}, {"all": True, "error": ["permanent"]}, {"limit": 5}])
+def test_decision_about_many_needs_a_filter_or_all(api: ApiService, body: dict[str, Any]) -> None:
+    put(api, dead())
+    for what, more in (("replay", {}), ("discard", {"reason": "x"})):
+        assert problem(decide_all(api, what, body | more)) == (400, "INVALID_REQUEST", "all")
+    assert api.stored(dead().key).round == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [({"all": 1}, "all"), ({"error": "permanent"}, "error"), ({"all": True, "limit": 101}, "limit"), ({"x": 1}, "x")],
+)
+def test_bad_field_of_a_decision_about_many_is_named(api: ApiService, body: dict[str, Any], field: str) -> None:
+    assert problem(decide_all(api, "replay", body)) == (400, "INVALID_REQUEST", field)
+    assert problem(decide_all(api, "discard", body | {"reason": "x"})) == (400, "INVALID_REQUEST", field)
+
+
+def test_discard_of_many_needs_a_reason(api: ApiService) -> None:
+    assert problem(decide_all(api, "discard", {"all": True})) == (400, "INVALID_REQUEST", "reason")
+
+
+def test_letter_decided_about_meanwhile_is_left_out(api: ApiService) -> None:
+    letters, key = [dead(number) for number in range(4)], api.key()
+    put(api, *letters)
+    first = decide_all(api, "replay", {"all": True, "limit": 2, "dry_run": True}, key).get_json()
+    decide(api, letters[1].key, "discard", {"reason": "x"}, key)
+    second = decide_all(api, "replay", {"all": True, "cursor": first["next"]}, key)
+    assert outcomes(second) == [(letters[0].key, "replayed")]
+
+
+def test_queue_that_is_away_ends_a_replay_of_many_which_may_be_repeated(api: ApiService) -> None:
+    letters, key = [dead(number) for number in range(3)], api.key()
+    put(api, *letters)
+    made: list[Any] = []
+
+    def away_after_one(name: str, *_: Any) -> Exception | None:
+        made.append(name)
+        return QueueUnavailable() if len(made) > 1 else None
+
+    api.queue.before = away_after_one
+    assert problem(decide_all(api, "replay", {"all": True}, key)) == (503, "UNAVAILABLE", None)
+    api.queue.before = lambda *_: None
+    assert outcomes(decide_all(api, "replay", {"all": True}, key)) == [(letters[0].key, "replayed")]
+    assert [api.stored(letter.key).round for letter in letters] == [1, 1, 1]
+
+
+def test_decision_about_many_is_about_the_callers_own_letters(api: ApiService) -> None:
+    api.tenant("bakery", "201")
+    ours, theirs = dead(1), dead(2, tenant="bakery")
+    put(api, ours, theirs)
+    key = api.key("bakery")
+    assert problem(decide_all(api, "replay", {"tenant": "default"}, key)) == (404, "NOT_FOUND", None)
+    assert outcomes(decide_all(api, "replay", {"all": True}, key)) == [(theirs.key, "replayed")]
+    assert api.stored(ours.key).round == 0
+    operators = decide_all(api, "discard", {"tenant": "default", "reason": "x"}, api.key(None))
+    assert outcomes(operators) == [(ours.key, "discarded")]
+
+
+def test_decision_about_many_shows_content_only_with_the_scope_dead_read(api: ApiService) -> None:
+    put(api, dead())
+    for scopes, is_shown in (((Scope.SEND,), False), ((Scope.SEND, Scope.READ_DEAD), True)):
+        answer = decide_all(api, "replay", {"all": True, "dry_run": True}, api.key("default", *scopes))
+        (item,) = answer.get_json()["items"]
+        assert ("preview" in item["letter"]) is is_shown
+    for what, body in (("replay", {}), ("discard", {"reason": "x"})):
+        key = api.key("default", Scope.READ, Scope.READ_DEAD, Scope.MANAGE)
+        assert problem(decide_all(api, what, {"all": True} | body, key)) == (403, "FORBIDDEN", None)
 
 
 # ---- who may

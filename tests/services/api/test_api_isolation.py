@@ -64,6 +64,8 @@ TEXT = {"to": "+15550002222", "text": "hello"}
 BODIES: dict[str, Callable[[str], Any]] = {
     "/v1/messages": lambda id: TEXT | {"from": id},
     "/v1/messages/batch": lambda id: {"messages": [TEXT | {"from": id}, TEXT | {"from": NUMBER}]},
+    "/v1/dead-letters/replay": lambda id: {"all": True} | ({"tenant": "bakery"} if id == "bakery" else {}),
+    "/v1/dead-letters/discard": lambda id: {"sender": id if len(id) == 40 else "0a" * 20, "reason": "not mine"},
     "/v1/dead-letters/<id>/replay": lambda _: {"may_double": True},
     "/v1/dead-letters/<id>/discard": lambda _: {"reason": "not mine"},
     "/v1/tenants": lambda _: {"id": "bakery"},

@@ -126,6 +126,20 @@ def test_dead_letters_are_listed_replayed_and_discarded(served_api: ServedApi, c
     assert list(client.dead_letters()) == []
 
 
+def test_all_letters_that_match_are_decided_about_page_by_page(served_api: ServedApi, client: Client) -> None:
+    port = served_api.service.store.port
+    for place in range(105):
+        port.create(a_reply(place, **ended("dead", reason="permanent")))
+    port.create(a_reply(200, **ended("dead", reason="attempts")))
+
+    would = list(client.replay_all(errors=["permanent"], until=NOW + timedelta(days=1), dry_run=True))
+    assert [each.outcome for each in would] == ["replayed"] * 105
+    assert len(list(client.dead_letters())) == 106
+    assert {each.outcome for each in client.discard_all("a wrong number", errors=["permanent"])} == {"discarded"}
+    assert [each.outcome for each in client.replay_all()] == ["replayed"]
+    assert list(client.dead_letters()) == []
+
+
 def test_numbers_and_health_are_shown(served_api: ServedApi, client: Client) -> None:
     api = served_api.service
     (bakery,) = api.tenant("bakery", "201")

@@ -295,7 +295,7 @@ def test_previews_need_the_scope_dead_read(api: ApiService) -> None:
     dead(api, 0, kind=Kind.INBOUND, payload={"field": "messages", "unparsable": "…"}, reason="unparsable")
 
     shown = ask(api, DLQ, api.key("default", Scope.READ, Scope.READ_DEAD))["items"]
-    assert [one["preview"] for one in shown] == [None, None, "Is the table free?", body[:80]]
+    assert [one["preview"] for one in shown] == [None, None, "Is the table free?", body[:200]]
     assert [one["last_error"] for one in shown] == [None, None, None, error]
     hidden = ask(api, DLQ, api.key("default", Scope.READ))["items"]
     assert not any({"preview", "last_error"} & set(one) for one in hidden)
