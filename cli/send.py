@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,14 @@ from cli.running import progress
 from cli.send_content import FIELDS, SendContent, message_options
 from cli.trace import moment_lines, stamp
 from local import invocation, terminal
-from pombo.client import Accepted, Client, Message
+from pombo.client import Accepted, Client, Message, Refused
 from shared.domain.record import OPEN_STATES
 from shared.operations.timeline.build import Moment
 from shared.operations.timeline.sentences import RETRIED
 
 WAIT_SECONDS = 60
+UNSENT = frozenset({"failed", "cancelled"})
+NOT_AGAIN = "A message was accepted with this --key before, and will not be sent: use another key to send it again."
 LOOK_SECONDS, LONGEST_LOOK_SECONDS = 0.25, 60.0
 
 
@@ -59,8 +61,11 @@ def send(
     access = find_api(url, api_key_file, data_dir)
     accepted = _send(access, content, key)
     if not wait:
+        accepted = _as_of_now(access, accepted) if key else accepted
         shown = terminal.as_json(asdict(accepted)) if as_json else accepted_as_text(accepted, access, data_dir)
         click.echo(shown)
+        if accepted.shown in UNSENT:
+            raise click.ClickException(NOT_AGAIN)
         return
     with explained(access, more=f" Message {accepted.id} is stored, and will be sent."):
         message = watch(access.client, accepted.id)
@@ -79,6 +84,20 @@ def _send(access: ApiAccess, content: SendContent, key: str | None) -> Accepted:
             return access.client.send(message, idempotency_key=key)
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint=FIELDS["Idempotency-Key"]) from error
+
+
+def _as_of_now(access: ApiAccess, accepted: Accepted) -> Accepted:
+    """The same with its state: with a key of the caller's own it may have been accepted long ago. A key that may only
+    send does not see it.
+    """
+    with explained(access, more=f" Message {accepted.id} is stored."):
+        try:
+            message = access.client.message(accepted.id)
+        except Refused as error:
+            if error.code == "FORBIDDEN":
+                return accepted
+            raise
+    return replace(accepted, state=message.state, shown=message.shown)
 
 
 def watch(client: Client, id: str) -> Message:
@@ -114,7 +133,8 @@ def accepted_as_text(accepted: Accepted, access: ApiAccess, data_dir: Path) -> s
     """A stored message, and how to see where it is."""
     trace = f"{invocation.program()} trace {accepted.id}{invocation.data_dir_option(data_dir)}"
     more = f" Its timeline: {trace}" if access.is_local else ""
-    return f"{_heading(accepted)}\n  Accepted for sending.{more}"
+    said = "Accepted for sending." if accepted.shown == "pending" else "It was accepted before with this --key."
+    return f"{_heading(accepted)}\n  {said}{more}"
 
 
 def as_text(message: Message) -> str:

@@ -43,9 +43,7 @@ class NewMessages:
     def request(
         self, caller: Caller, body: NewMessage, raw: Any, idempotency_key: str | None, correlation_id: str | None
     ) -> MessageRequest:
-        """`raw` is the body as JSON, whose hash tells a repeated request from another one. Raises Problem and
-        RegistryUnavailable.
-        """
+        """`raw` is the body as JSON. Raises Problem and RegistryUnavailable."""
         message, send_at = _message(body), self._send_at(body)
         retry = self._retry(body.retry) if body.retry else None
         metadata = _metadata(body.metadata)
@@ -58,7 +56,7 @@ class NewMessages:
             sender=sender,
             recipient=recipient,
             message=message,
-            body_hash=hashlib.sha256(canonical_json(raw).encode()).hexdigest()[:40],
+            body_hash=body_hash(raw),
             idempotency_key=idempotency_key,
             correlation_id=correlation_id,
             send_at=send_at,
@@ -107,6 +105,11 @@ class NewMessages:
         if not timedelta() < wait <= LONGEST_DELAY:
             raise Problem(INVALID_REQUEST, f"{field} must be more than 0 and at most 30 days.", field)
         return wait / self.time_scale
+
+
+def body_hash(raw: Any) -> str:
+    """What tells a repeated request from another one: a hash of its body."""
+    return hashlib.sha256(canonical_json(raw).encode()).hexdigest()[:40]
 
 
 def _message(body: NewMessage) -> OutboundMessage:

@@ -4,10 +4,11 @@ The message is its own idempotency record: its key is derived from the tenant an
 request that comes again finds what the first one stored, as long as the message is kept.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, ClassVar
+from functools import cache
+from typing import Any, ClassVar, Self
 
 from shared.domain.delivery.answers import NotAllowed
 from shared.domain.delivery.create import create, seen_again
@@ -16,6 +17,7 @@ from shared.domain.errors import PomboError, QueueUnavailable, RegistryUnavailab
 from shared.domain.guards import refused_at_once
 from shared.domain.identity import api_message_key
 from shared.domain.limits import Limits
+from shared.domain.marks import Marks
 from shared.domain.outbound.messages import OutboundMessage
 from shared.domain.outbound.recipient import Recipient
 from shared.domain.record import Delivery, Kind, Retries
@@ -68,6 +70,19 @@ class AcceptMessage:
     dispatch: TaskDispatch
     limits: Limits
     clock: Clock
+    marks: Callable[[str], Marks] | None = None
+    """Reads the marks of a sender; None: from the store, for each message."""
+
+    def for_many(self) -> Self:
+        """The same for the messages of one request, which reads the marks of each sender once."""
+        return replace(self, marks=cache(self.store.marks))
+
+    def repeated(self, tenant: str, idempotency_key: str, body_hash: str) -> Delivery | None:
+        """The message that an earlier request with this key stored, with its task; None if there was none. It tells a
+        repeated request from a wrong one, if its sender has been removed meanwhile. Raises as __call__ does.
+        """
+        stored = self.store.get(api_message_key(tenant, idempotency_key))
+        return self._again(stored, body_hash) if stored else None
 
     def __call__(self, request: MessageRequest) -> Delivery:
         """The message as it was stored first. Raises SenderUnusable, IdempotencyConflict, UnknownState, and the errors
@@ -79,13 +94,13 @@ class AcceptMessage:
             stored = self.store.get(key) if request.idempotency_key else None
             if stored is None:
                 raise SenderUnusable(unusable)
-            return self._again(stored, request)
+            return self._again(stored, request.body_hash)
         record = self._record(request, key)
         match self.store.create(record):
             case Exists(None):
                 raise UnknownState
             case Exists(stored) if stored is not None:
-                return self._again(stored, request)
+                return self._again(stored, request.body_hash)
         self._enqueue(record, request)
         return record
 
@@ -97,7 +112,7 @@ class AcceptMessage:
         now = self.clock.now()
         if request.send_at is not None and request.send_at > now:
             return None
-        return refused_at_once(self.store.marks(request.sender.id), now)
+        return refused_at_once((self.marks or self.store.marks)(request.sender.id), now)
 
     def _record(self, request: MessageRequest, key: str) -> Delivery:
         message, sender = request.message, request.sender
@@ -119,9 +134,9 @@ class AcceptMessage:
             metadata={CALLERS_METADATA: request.metadata} if request.metadata else None,
         )
 
-    def _again(self, stored: Delivery, request: MessageRequest) -> Delivery:
+    def _again(self, stored: Delivery, body_hash: str) -> Delivery:
         """The message that an earlier request with this key stored. Its task is made again, under the same name."""
-        if stored.body_hash != request.body_hash:
+        if stored.body_hash != body_hash:
             raise IdempotencyConflict
         if seen_again(stored):
             self.dispatch.ensure(stored)

@@ -45,6 +45,7 @@ from shared.pipeline.counting import MOST_TENANTS
 from shared.pipeline.intake import Created, Exists
 from shared.pipeline.ports import DecideMarks, Load
 from shared.stores.codec import TROUBLES
+from shared.stores.counters_codec import MOST_PROCESSES
 from tests.support.receipts import note_receipt
 from tests.support.together import together
 
@@ -1006,6 +1007,15 @@ def test_counters_are_of_the_processes_that_wrote_since_then(store):
     found = {one.process: one.counts for one in store.recent_counters(NOW)}
     assert found == {"p1": counters(a=1).counts, "p2": counters(a=2).counts}
     assert list(store.recent_counters(at(61))) == []
+
+
+def test_counters_of_a_bounded_number_of_processes_are_read(store, monkeypatch):
+    assert MOST_PROCESSES == 1000, "as the port says"
+    for module in ("sqlite.counters", "firestore.store", "redis.store"):
+        monkeypatch.setattr(f"shared.stores.{module}.MOST_PROCESSES", 2)
+    for number in (2, 0, 3, 1):
+        store.keep_counters(counters(f"p{number}", number, a=1))
+    assert len({one.process for one in store.recent_counters(NOW)}) == 2
 
 
 def test_intake_and_store_write_the_same_counters(store):

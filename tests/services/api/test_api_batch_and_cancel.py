@@ -68,6 +68,15 @@ def test_batch_has_1_to_100_messages(api: ApiService) -> None:
     assert len(api.made) == 100
 
 
+def test_batch_reads_the_marks_of_each_number_once(api: ApiService) -> None:
+    api.tenant("bakery", "201", "202")
+    key = api.key("bakery")
+    messages = [TEXT | {"from": number} for number in ("201", "202") * 5]
+    for asked in (1, 2):
+        assert {one["status"] for one in batch(api, *messages, key=key).get_json()["results"]} == {202}
+        assert len(api.store.asked("marks")) == 2 * asked, "of each request"
+
+
 def test_batch_with_another_field_is_refused_as_a_whole(api: ApiService) -> None:
     answer = api.call("POST", "/v1/messages/batch", {"messages": [TEXT], "dry_run": True})
     assert problem(answer) == (400, "INVALID_REQUEST", "dry_run")

@@ -15,6 +15,7 @@ from shared.bootstrap.channels import reading
 from shared.domain.marks import Block, Credential, RefusedCredential
 from shared.domain.record import Retries, State
 from shared.domain.tenants import Scope, Sender
+from shared.operations.senders import remove_sender
 from shared.tenants.environment import EnvironmentTenants
 from tests.support.api_service import ApiService, problem
 from tests.support.parts import SENDER, step
@@ -399,6 +400,22 @@ def test_repeated_request_gets_its_first_answer_although_the_token_is_refused_no
     first = send(api, TEXT, key, Idempotency_Key="order-17")
     refused(api, 190)
     assert send(api, TEXT, key, Idempotency_Key="order-17").data == first.data
+
+
+def test_repeated_request_gets_its_first_answer_although_its_number_is_gone(api: ApiService) -> None:
+    (sender,) = api.tenant("bakery", "201")
+    key = api.key("bakery")
+    body = TEXT | {"from": "201"}
+    first = send(api, body, key, Idempotency_Key="order-17")
+    remove_sender(api.store.port, api.store.port, api.clock, sender.id)
+    api.clock.go(6)
+
+    assert send(api, body, key, Idempotency_Key="order-17").data == first.data
+    assert problem(send(api, body | {"text": "other"}, key, Idempotency_Key="order-17"))[1] == "IDEMPOTENCY_CONFLICT"
+    assert problem(send(api, body, key, Idempotency_Key="order-18")) == (404, "NOT_FOUND", "from")
+    assert problem(send(api, body, key)) == (404, "NOT_FOUND", "from")
+    assert problem(send(api, body, api.key("default"), Idempotency_Key="order-17")) == (404, "NOT_FOUND", "from")
+    assert problem(send(api, body, api.key(None), Idempotency_Key="order-17")) == (404, "NOT_FOUND", "from")
 
 
 # ---- look at one

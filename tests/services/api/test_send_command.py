@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from pombo.client import Message, Moment
 from shared.domain.errors import StoreUnavailable
 from shared.domain.tenants import DEFAULT_TENANT, Scope
 from tests.support.http_server import scripted_server
-from tests.support.parts import NOW, SENDER
+from tests.support.parts import NOW, SENDER, ended, step
 from tests.support.served_api import ServedApi
 from tests.support.stack import clean_environment, cli, fails
 
@@ -125,6 +126,32 @@ def test_repeated_command_with_the_same_key_counts_once(run: Send, served_api: S
     first, second = (run(TEXT, *TO, "--key", "order-17") for _ in range(2))
     assert first.stdout == second.stdout
     assert refused(run("Another", *TO, "--key", "order-17"))[0] == 1
+
+
+def test_repeated_command_says_where_the_message_is_by_now(run: Send, served_api: ServedApi, stored: Any) -> None:
+    api, again = served_api.service, (TEXT, *TO, "--key", "order-17")
+    record = stored(run(*again, "--json"))
+    done, dead = (replace(record, **ended(state, reason=None)) for state in ("done", "dead"))
+
+    api.store.port.change(record.key, lambda _: step(done))
+    result = run(*again)
+    assert (result.exit_code, result.stdout.splitlines()) == (
+        0,
+        [f"Message {record.key}: sent", "  It was accepted before with this --key."],
+    )
+    assert json.loads(run(*again, "--json").stdout)["shown"] == "sent"
+
+    api.store.port.change(record.key, lambda _: step(dead))
+    result = run(*again)
+    assert result.stdout.splitlines()[0] == f"Message {record.key}: failed"
+    assert refused(result) == (1, f"{command.NOT_AGAIN}")
+
+
+def test_key_that_may_only_send_repeats_a_command_too(run: Send, served_api: ServedApi) -> None:
+    only_send = served_api.service.key(DEFAULT_TENANT, Scope.SEND)
+    for _ in range(2):
+        result = run(TEXT, *TO, "--key", "order-17", POMBO_API_KEY=only_send)
+        assert (result.exit_code, result.stdout.splitlines()[1]) == (0, "  Accepted for sending.")
 
 
 def test_number_is_named_by_any_of_its_ids(run: Send, served_api: ServedApi, stored: Any) -> None:
