@@ -1,35 +1,24 @@
 """The queues of the stack, as Terraform creates them in a project: each defines where its tasks go, and as whom."""
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 from urllib.parse import urlsplit
 
-import grpc
-from google.api_core import exceptions
-from google.cloud.tasks_v2 import (
-    CloudTasksClient,
-    HttpMethod,
-    HttpTarget,
-    OidcToken,
-    PathOverride,
-    Queue,
-    RateLimits,
-    RetryConfig,
-    UriOverride,
-)
-from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcTransport
-
-from local.tasks.protobuf import FieldMask
+from local.http_call import NO_ANSWER, call
 from shared.config import SETTINGS
 from shared.domain.drains import DRAIN_PATH
 from shared.domain.record import Kind
 from shared.domain.tasks import task_path
 
 READY_SECONDS = 30
-AT_A_TIME = 8
-"""Queues that are created at once."""
+CALL_SECONDS = 2
+
+Document = dict[str, Any]
+"""A resource of the REST API (https://cloud.google.com/tasks/docs/reference/rest/v2/projects.locations.queues)."""
 
 Rate = tuple[float, int]
 """Dispatches a second, and how many at once."""
@@ -62,37 +51,51 @@ PATHS: Mapping[str, str] = {
 }
 """The only path to which the queues of each variable lead."""
 
-RETRY = RetryConfig(
-    max_attempts=100, min_backoff=timedelta(seconds=5), max_backoff=timedelta(seconds=600), max_doublings=5
-)
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How a queue tries a task again."""
+
+    max_attempts: int
+    min_backoff: timedelta
+    max_backoff: timedelta
+    max_doublings: int
+
+
+RETRY = Retry(max_attempts=100, min_backoff=timedelta(seconds=5), max_backoff=timedelta(seconds=600), max_doublings=5)
+
+
+class CannotCreate(Exception):
+    """The emulator does not answer, or refuses a queue."""
 
 
 def ensure_queues(
     address: str, project: str, location: str, settings: Mapping[str, str], look: Callable[[], None]
 ) -> None:
     """Create all queues once the emulator answers. Existing queues keep their settings, except for their target. Calls
-    `look` before every attempt, and raises what it raises, or TimeoutError.
+    `look` before every attempt, and raises what it raises, or CannotCreate.
     """
-    with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:  # type: ignore[no-untyped-call]
-        client = CloudTasksClient(transport=CloudTasksGrpcTransport(channel=channel))
-        parent = f"projects/{project}/locations/{location}"
-        deadline = time.monotonic() + READY_SECONDS
-        first, *others = queues_of(settings, parent)
-        _ensure(client, parent, first, deadline, look)  # the others once it answers
-        with ThreadPoolExecutor(AT_A_TIME) as pool:
-            list(pool.map(lambda queue: _ensure(client, parent, queue, deadline, look), others))
+    parent = f"projects/{project}/locations/{location}"
+    deadline = time.monotonic() + READY_SECONDS
+    for queue in queues_of(settings, parent):
+        _ensure(f"http://{address}/v2/", parent, queue, deadline, look)
 
 
-def queues_of(settings: Mapping[str, str], parent: str) -> Sequence[Queue]:
+def queues_of(settings: Mapping[str, str], parent: str) -> Sequence[Document]:
     """The shared queues, then the numbered ones."""
     base_url, account = settings["INTERNAL_TASK_BASE_URL"], settings.get("TASKS_SERVICE_ACCOUNT")
     return [
-        Queue(
-            name=f"{parent}/queues/{name}",
-            rate_limits=RateLimits(max_dispatches_per_second=rate[0], max_concurrent_dispatches=rate[1]),
-            retry_config=RETRY,
-            http_target=target_of(base_url, PATHS[variable], account),
-        )
+        {
+            "name": f"{parent}/queues/{name}",
+            "rateLimits": {"maxDispatchesPerSecond": rate[0], "maxConcurrentDispatches": rate[1]},
+            "retryConfig": {
+                "maxAttempts": RETRY.max_attempts,
+                "minBackoff": f"{RETRY.min_backoff.total_seconds():g}s",
+                "maxBackoff": f"{RETRY.max_backoff.total_seconds():g}s",
+                "maxDoublings": RETRY.max_doublings,
+            },
+            "httpTarget": target_of(base_url, PATHS[variable], account),
+        }
         for name, variable, rate in _named(settings)
     ]
 
@@ -119,34 +122,45 @@ def _default_of(name: str) -> str:
     return setting.local or setting.always or ""
 
 
-def _ensure(client: CloudTasksClient, parent: str, queue: Queue, deadline: float, look: Callable[[], None]) -> None:
+def _ensure(api: str, parent: str, queue: Document, deadline: float, look: Callable[[], None]) -> None:
     while True:
         look()
         try:
-            client.create_queue(parent=parent, queue=queue, timeout=2, retry=None)
+            status = _created_or_changed(api, parent, queue)
+        except NO_ANSWER:
+            status = "UNAVAILABLE"
+        if status in ("OK", "FAILED_PRECONDITION"):  # deleted within the last 7 days: the shared queue takes its tasks
             return
-        except exceptions.AlreadyExists:
-            client.update_queue(queue=queue, update_mask=FieldMask(paths=["http_target"]), timeout=2, retry=None)
-            return
-        except exceptions.FailedPrecondition:  # deleted within the last 7 days: the shared queue takes its tasks
-            return
-        except (exceptions.ServiceUnavailable, exceptions.DeadlineExceeded) as error:
-            if time.monotonic() > deadline:
-                raise TimeoutError("The Cloud Tasks emulator does not answer.") from error
-            time.sleep(0.05)
+        if status not in ("UNAVAILABLE", "DEADLINE_EXCEEDED"):
+            raise CannotCreate(f"The Cloud Tasks emulator refused the queue {queue['name']}: {status}.")
+        if time.monotonic() > deadline:
+            raise CannotCreate("The Cloud Tasks emulator does not answer.")
+        time.sleep(0.05)
 
 
-def target_of(base_url: str, path: str, account: str | None) -> HttpTarget:
+def _created_or_changed(api: str, parent: str, queue: Document) -> str:
+    """The status of the answer, as gRPC names it. Raises NO_ANSWER."""
+    status = _status(*call("POST", f"{api}{parent}/queues", document=queue, timeout=CALL_SECONDS))
+    if status != "ALREADY_EXISTS":
+        return status
+    target = {"httpTarget": queue["httpTarget"]}
+    url = f"{api}{queue['name']}?updateMask=httpTarget"
+    return _status(*call("PATCH", url, document=target, timeout=CALL_SECONDS))
+
+
+def _status(code: int, body: bytes) -> str:
+    return "OK" if code == 200 else str(json.loads(body)["error"]["status"])
+
+
+def target_of(base_url: str, path: str, account: str | None) -> Document:
     """Where a queue sends each of its tasks, whatever their own address, and the identity that the call carries."""
     parts = urlsplit(base_url)
-    return HttpTarget(
-        http_method=HttpMethod.POST,
-        uri_override=UriOverride(
-            scheme=UriOverride.Scheme.HTTPS if parts.scheme == "https" else UriOverride.Scheme.HTTP,
-            host=parts.hostname,
-            port=parts.port or 0,
-            path_override=PathOverride(path=parts.path.rstrip("/") + path),
-            uri_override_enforce_mode=UriOverride.UriOverrideEnforceMode.ALWAYS,
-        ),
-        oidc_token=OidcToken(service_account_email=account, audience=base_url.rstrip("/")) if account else None,
-    )
+    override = {
+        "scheme": "HTTPS" if parts.scheme == "https" else "HTTP",
+        "host": parts.hostname,
+        **({"port": parts.port} if parts.port else {}),
+        "pathOverride": {"path": parts.path.rstrip("/") + path},
+        "uriOverrideEnforceMode": "ALWAYS",
+    }
+    token = {"serviceAccountEmail": account, "audience": base_url.rstrip("/")}
+    return {"httpMethod": "POST", "uriOverride": override, **({"oidcToken": token} if account else {})}

@@ -19,12 +19,13 @@ from types import FrameType
 from typing import Any, TextIO, TypeVar, cast
 
 import click
-import httpx
 
 from local import invocation, ports, terminal
 from local.children import Child, end_all
+from local.http_call import NO_ANSWER, call
 from local.log_follower import LogFollower
 from local.ports import LOOPBACK
+from local.queues import CannotCreate, ensure_queues
 from local.services import SERVICES
 from local.stack_files import API_KEY_FILE, LAST_FILE, LOCK_FILE, STACK_FILE
 from local.stores import PROGRAMS
@@ -184,8 +185,6 @@ class Stack:
             time.sleep(WATCH_SECONDS)
 
     def _start(self) -> None:
-        from local.queues import ensure_queues
-
         self._check_settings()
         self._tell_of_crash()
         ports.check_free(self._ports.values())
@@ -208,7 +207,7 @@ class Stack:
                 environment,
                 self._look,
             )
-        except TimeoutError as error:
+        except CannotCreate as error:
             raise click.ClickException(str(error)) from error
         self._say("Waiting until every process is ready")
         for name, port, path in (
@@ -268,9 +267,9 @@ class Stack:
         while time.monotonic() < deadline:
             self._look()
             try:
-                if httpx.get(url, timeout=2, trust_env=False).status_code == 200:
+                if call("GET", url, timeout=2)[0] == 200:
                     return
-            except httpx.HTTPError:
+            except NO_ANSWER:
                 pass
             time.sleep(0.05)
         raise click.ClickException(f"{name} is not ready after {READY_SECONDS} s: {self._last_words(name)}")
@@ -326,13 +325,8 @@ class Stack:
         token = self._environment["INTERNAL_TASK_TOKEN"].split(",")[0].strip()
         while not self._over.wait(SWEEP_EVERY_SECONDS / scale):
             try:
-                httpx.post(
-                    self._url("internal") + "/internal/sweep",
-                    headers={"X-Internal-Token": token},
-                    timeout=60,
-                    trust_env=False,
-                )
-            except httpx.HTTPError:
+                call("POST", self._url("internal") + "/internal/sweep", headers={"X-Internal-Token": token}, timeout=60)
+            except NO_ANSWER:
                 continue  # the service was killed, or is ending; the next sweep comes soon
 
     def _make_environment(self) -> dict[str, str]:

@@ -5,8 +5,8 @@ import shutil
 from pathlib import Path
 
 import click
-import httpx
 
+from local.http_call import NO_ANSWER, call
 from local.ports import LOOPBACK
 from local.stores.program import ANSWER_SECONDS, Program, last_line
 
@@ -51,6 +51,9 @@ def _command(port: int, data_dir: Path) -> list[str]:  # noqa: ARG001 - it keeps
     return [java, *JVM, "-cp", str(jar), MAIN_CLASS, "--host", LOOPBACK, "--port", str(port)]
 
 
+OWNER = {"Authorization": "Bearer owner"}
+
+
 def _answers(address: str) -> bool:
     """Whether it writes and looks up. Its first write takes as long as its start, and a customer must not wait for it:
     1.0 s on two idle cores, 9 s on busy ones (measured 2026-11-28).
@@ -59,13 +62,12 @@ def _answers(address: str) -> bool:
     write = {"writes": [{"delete": f"{DOCUMENTS}/nothing/here"}]}
     query = {"structuredQuery": {"from": [{"collectionId": "nothing"}], "limit": 1}}
     try:
-        with httpx.Client(timeout=ANSWER_SECONDS, trust_env=False, headers={"Authorization": "Bearer owner"}) as client:
-            is_it = client.get(f"http://{address}/").text.strip() == "Ok"
-            return is_it and all(
-                client.post(f"{documents}:{verb}", json=body).status_code == 200
-                for verb, body in (("commit", write), ("runQuery", query))
-            )
-    except (httpx.HTTPError, httpx.InvalidURL):
+        is_it = call("GET", f"http://{address}/", timeout=ANSWER_SECONDS)[1].strip() == b"Ok"
+        return is_it and all(
+            call("POST", f"{documents}:{verb}", document=body, headers=OWNER, timeout=ANSWER_SECONDS)[0] == 200
+            for verb, body in (("commit", write), ("runQuery", query))
+        )
+    except NO_ANSWER:
         return False
 
 

@@ -34,6 +34,7 @@ from shared.queues.task_content import LEAST_DEADLINE, QueueSettings
 from tests.support.pipelines import lines_of
 from tests.support.real_servers import until
 from tests.support.tasks_backend import CORRELATION, PLACE, TARGET, TOKEN, Emulator, Intake, Queue, a_task
+from tests.support.tasks_harness import http_target
 
 ROOT = Path(__file__).parents[2]
 ACCOUNT = "tasks@pombo-test.iam.gserviceaccount.com"
@@ -663,7 +664,8 @@ def callers(certificates: Site, **environ: str) -> Callers:
 def sent(emulator: Emulator) -> Headers:
     """The headers of a task, as the service is sent them by the queue."""
     with a_site() as service:
-        running = {kind: emulator.queue(False, target_of(service.url, task_path(kind), ACCOUNT)) for kind in Kind}
+        targets = {kind: http_target(target_of(service.url, task_path(kind), ACCOUNT)) for kind in Kind}
+        running = {kind: emulator.queue(False, target) for kind, target in targets.items()}
         queue = Queue(emulator, {"base_url": "https://elsewhere.example.com", "queues": running})
         queue.port.ensure(a_task(), None)
         until(lambda: service.seen)

@@ -7,11 +7,12 @@ import pytest
 from google.cloud import tasks_v2
 from google.protobuf.field_mask_pb2 import FieldMask
 
-from local.queues import RATES, ensure_queues, names_of, queues_of, target_of
+from local.queues import RATES, CannotCreate, ensure_queues, names_of, queues_of, target_of
 from shared.domain.drains import DRAIN_PATH
 from shared.domain.record import Kind
 from shared.domain.tasks import task_path
-from tests.support.tasks_harness import LOCATION, Emulator, a_target, wait_until
+from tests.support.parts import free_port
+from tests.support.tasks_harness import LOCATION, Emulator, a_target, http_target, wait_until
 
 ACCOUNT = "tasks@pombo-local.iam.gserviceaccount.com"
 
@@ -77,9 +78,8 @@ def test_the_stack_has_twenty_pairs_and_the_shared_queues_by_default() -> None:
 
 def test_a_drain_wakes_one_page_a_second() -> None:
     drain = queues_of({"INTERNAL_TASK_BASE_URL": "http://127.0.0.1:9081"}, LOCATION)[2]
-    assert drain.name == f"{LOCATION}/queues/drain"
-    assert drain.rate_limits.max_dispatches_per_second == 1
-    assert drain.rate_limits.max_concurrent_dispatches == 1
+    assert drain["name"] == f"{LOCATION}/queues/drain"
+    assert drain["rateLimits"] == {"maxDispatchesPerSecond": 1, "maxConcurrentDispatches": 1}
 
 
 def test_a_queue_that_is_there_is_led_to_the_new_address_and_else_left_alone(
@@ -107,6 +107,28 @@ def test_a_task_that_was_made_for_the_old_address_reaches_the_new_one(
         assert request.headers["Authorization"].startswith("Bearer ")
 
 
+def test_queue_that_was_deleted_is_left_to_the_shared_one(emulator: Emulator, names: dict[str, str]) -> None:
+    deleted = ensured(emulator, "http://127.0.0.1:9081", names)["DRAIN_TASK_QUEUE_NAME"].name
+    emulator.client.delete_queue(name=deleted)
+    settings = {**names, "INTERNAL_TASK_BASE_URL": "http://127.0.0.1:9081", "TENANT_QUEUES": "0"}
+    ensure_queues(f"127.0.0.1:{emulator.port}", "pombo-local", "local", settings, lambda: None)
+    assert deleted not in [queue.name for queue in emulator.client.list_queues(parent=LOCATION)]
+
+
+def test_queue_that_the_emulator_refuses_is_named(emulator: Emulator, names: dict[str, str]) -> None:
+    with pytest.raises(CannotCreate, match=r"refused the queue .*/queues/a b: INVALID_ARGUMENT"):
+        ensured(emulator, "http://127.0.0.1:9081", names | {"INBOUND_TASK_QUEUE_NAME": "a b"})
+
+
+def test_emulator_that_never_answers_is_reported(names: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("local.queues.READY_SECONDS", 0.1)
+    looks: list[int] = []
+    settings = {**names, "INTERNAL_TASK_BASE_URL": "http://127.0.0.1:9081"}
+    with pytest.raises(CannotCreate, match="does not answer"):
+        ensure_queues(f"127.0.0.1:{free_port()}", "pombo-local", "local", settings, lambda: looks.append(1))
+    assert len(looks) > 1, "a child that has died ends the wait"
+
+
 @pytest.mark.parametrize(
     ("base_url", "address"),
     [
@@ -116,7 +138,7 @@ def test_a_task_that_was_made_for_the_old_address_reaches_the_new_one(
     ],
 )
 def test_target_address_is_split_into_all_its_parts(base_url: str, address: tuple[str, str, int, str]) -> None:
-    target = target_of(base_url, task_path(Kind.INBOUND), ACCOUNT)
+    target = http_target(target_of(base_url, task_path(Kind.INBOUND), ACCOUNT))
     uri = target.uri_override
     assert (uri.scheme.name, uri.host, uri.port, uri.path_override.path) == address
     assert target.oidc_token.service_account_email == ACCOUNT

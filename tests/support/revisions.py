@@ -21,6 +21,7 @@ from shared.domain.record import Kind
 from shared.domain.tasks import task_path
 from tests.support.machine import missing
 from tests.support.stack import ROOT, TEAM, Stack, wait_until
+from tests.support.tasks_harness import http_target
 
 BEFORE_REGISTRY = "10bfd825402ec348c62e67c2a1557048224f85a8"
 """The last revision without a registry of tenants."""
@@ -75,7 +76,7 @@ def lead_queue(stack: Stack, kind: Kind, url: str) -> None:
     address = stack.described["tasks"]
     environment = stack.environment
     parent = f"projects/{environment['GOOGLE_CLOUD_PROJECT']}/locations/{environment['CLOUD_TASKS_LOCATION']}"
-    target = target_of(url, task_path(kind), None)
+    target = http_target(target_of(url, task_path(kind), None))
     assert urlsplit(url).port == target.uri_override.port
     with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:  # type: ignore[no-untyped-call]
         client = CloudTasksClient(transport=CloudTasksGrpcTransport(channel=channel))

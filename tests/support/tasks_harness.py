@@ -24,6 +24,11 @@ from local.faults import Fault, FaultBook
 LOCATION = "projects/pombo-local/locations/local"
 
 
+def http_target(document: dict[str, Any]) -> tasks_v2.HttpTarget:
+    """A target of a queue as the client has it."""
+    return tasks_v2.HttpTarget.from_json(json.dumps(document))
+
+
 def wait_until(condition: Callable[[], Any], seconds: float = 15.0) -> Any:
     """The condition's first true value; AssertionError if there is none in time."""
     deadline = time.monotonic() + seconds
