@@ -49,7 +49,7 @@ class Passing:
 PASSINGS = (
     # the API service
     Passing("registry.entries", "api", scenarios.a_message_of_a_program),
-    Passing("tenants.senders_with", "api", scenarios.a_message_of_a_program),
+    Passing("tenants.senders_with", "api", scenarios.a_message_from_a_number_named_by_our_id),
     Passing("tenants.sender", "api", scenarios.a_message_of_a_program),
     Passing("tenants.only_sender_of", "api", scenarios.a_message_from_a_tenants_only_number),
     Passing("tenants.tenant", "api", scenarios.a_message_of_a_program),

@@ -460,6 +460,12 @@ def a_message_of_a_program(rig: Rig) -> Outcome:
     return lambda: program.has(id, "a reminder")
 
 
+def a_message_from_a_number_named_by_our_id(rig: Rig) -> Outcome:
+    program = Program(rig)
+    id = program.sends(**{"from": Sender(DEFAULT_TENANT, "meta", SENDER).id})
+    return lambda: program.has(id, "a reminder")
+
+
 def a_message_that_a_program_sends_twice(rig: Rig) -> Outcome:
     """The second request comes while the message still waits: then it makes the task again."""
     program = Program(rig)
