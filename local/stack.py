@@ -197,7 +197,7 @@ class Stack:
         self._wait_store()
         for name in SERVICES:
             self._children[name].start()
-        self._keep_api_key()
+        self._keep_api_key_at_start()
         environment = self._environment
         try:
             ensure_queues(
@@ -311,6 +311,18 @@ class Stack:
     def _keep_api_key(self) -> None:
         if self._options.keep_api_key:
             self._options.keep_api_key(self._environment, self._api_key_file)
+
+    def _keep_api_key_at_start(self) -> None:
+        """The first calls of a store's server may take longer than a call may: it is busy starting, as all else is."""
+        deadline = time.monotonic() + READY_SECONDS
+        while True:
+            try:
+                return self._keep_api_key()
+            except click.ClickException as error:
+                if isinstance(error, WrongSettings) or time.monotonic() > deadline:
+                    raise
+            self._look()
+            time.sleep(0.05)
 
     def _keep_api_key_again(self) -> None:
         """As soon as the store's server can be used again."""

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from cli.tour.hello import what_next, where_decided
 from cli.tour.samples import _running_webhook, try_samples
-from local.stack import Options, Stack, _locked, _serve
+from local.stack import EndedAtStart, Options, Stack, _locked, _serve
 from local.terminal import WrongSettings
 from local.whatsapp.accounts import APP_ID
 from shared import config
@@ -99,6 +99,43 @@ def test_api_key_is_kept_before_the_stack_is_ready_and_again_when_the_store_forg
     assert set(asked) == {("127.0.0.1:9006", tmp_path / "api-key")}
 
 
+class Keeper:
+    """Keeps the API's key at the second try; at the first the store does not answer, or the settings are wrong."""
+
+    def __init__(self, error: click.ClickException) -> None:
+        self.error, self.tries = error, 0
+
+    def __call__(self, *_: object) -> None:
+        self.tries += 1
+        if self.tries == 1:
+            raise self.error
+
+
+def test_start_asks_a_store_again_that_did_not_keep_the_api_key_at_once(tmp_path: Path) -> None:
+    keeper = Keeper(click.ClickException("The store cannot be reached."))
+    Stack(Options(tmp_path, first_port=0, keep_api_key=keeper))._keep_api_key_at_start()
+    assert keeper.tries == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "told_to_end", "ready_seconds"),
+    [
+        (WrongSettings(["STORE is wrong."]), False, 60),
+        (click.ClickException("The store cannot be reached."), False, -1),
+        (click.ClickException("The store cannot be reached."), True, 60),
+    ],
+)
+def test_start_without_an_api_key_ends_where_no_second_try_can_help(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: click.ClickException, told_to_end: bool, ready_seconds: int
+) -> None:
+    monkeypatch.setattr("local.stack.READY_SECONDS", ready_seconds)
+    keeper = Keeper(error)
+    stack = Stack(Options(tmp_path, first_port=0, keep_api_key=keeper), told_to_end=lambda: told_to_end)
+    with pytest.raises(EndedAtStart if told_to_end else type(error)):
+        stack._keep_api_key_at_start()
+    assert keeper.tries == 1
+
+
 @pytest.mark.parametrize("setting", ["META_APP_ID", "META_VERIFY_TOKEN", "MAX_ATTEMPTS"])
 def test_setting_that_one_service_would_refuse_stops_the_start(tmp_path: Path, setting: str) -> None:
     stack = Stack(Options(tmp_path, first_port=0, settings={setting: "not \x00 right"}))
@@ -130,8 +167,10 @@ def test_existing_data_directory_becomes_private_to_its_owner(tmp_path: Path) ->
     (data_dir / "mine.jsonl").chmod(0o640)
     umask = os.umask(0o022)
     try:
-        stack = Stack(Options(data_dir, first_port=0, sweep=False), say=lambda _: None)
+        keeper = Keeper(click.ClickException("The store cannot be reached."))
+        stack = Stack(Options(data_dir, first_port=0, sweep=False, keep_api_key=keeper), say=lambda _: None)
         with stack.running():
+            assert keeper.tries == 2, "its start does not end with the first try"
             modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in data_dir.rglob("*") if path.is_file()}
             umask_of_child = re.search(r"Umask:\s+(\d+)", Path(f"/proc/{stack._pids()['internal']}/status").read_text())
         assert os.umask(0o022) == 0o022, "as it was before"
