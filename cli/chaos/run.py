@@ -83,7 +83,7 @@ class Chaos:
 
     def __init__(self, run_settings: RunSettings, plan: Plan, running_stack: RunningStack, say: Say) -> None:
         self._run_settings, self._plan, self._running_stack, self._say = run_settings, plan, running_stack, say
-        self._over = threading.Event()
+        self._over, self._enough = threading.Event(), threading.Event()
         self._backpressure = Backpressure()
         self._driver = LoadGenerator(plan.batches, running_stack.control, self._backpressure, running_stack.businesses)
         self._programs = ApiLoad(
@@ -104,7 +104,7 @@ class Chaos:
         self._tell = Progress(lambda sentence: self._say(f"{self._seconds:4.0f} s: {sentence}")).tell
 
     def break_everything(self) -> End:
-        """Send and inject until all is sent and the time is over; then wait until it is quiet."""
+        """Inject faults until the time is over, and send until all is sent; then wait until it is quiet."""
         stack = self._running_stack
         register(stack.businesses[1:], stack.running, stack.queue_pairs, stack.control, stack.data_dir)
         keys = api_keys(stack.businesses, stack.running)
@@ -114,9 +114,10 @@ class Chaos:
             self._pool.submit(self._driver.run, self._over),
             self._pool.submit(self._programs.run, keys, self._over),
         ]
-        breaking = self._pool.submit(self._injector.run, self._over)
+        breaking = self._pool.submit(self._injector.run, self._enough)
         self._wait_while_sending(sending, breaking)
         self._over.set()
+        self._enough.set()
         for ended in (*sending, breaking):
             ended.result()
         self._say("Fault injection is over; waiting until all work is done")
@@ -131,6 +132,7 @@ class Chaos:
         """Stop sending and undo the faults. Nothing that is still open now is waited for."""
         self._say = lambda _: None  # the run does not wait for its thread any more, which must not print
         self._over.set()
+        self._enough.set()
         self._pool.shutdown()
         return End(self._seconds, self._driver.sent, False, None, early=datetime.now(UTC))
 
@@ -152,7 +154,12 @@ class Chaos:
         return {message_event_id("meta", known[message.tenant].sender, message.id) for message in raising}
 
     def _wait_while_sending(self, sending: Sequence["Future[None]"], breaking: "Future[None]") -> None:
+        """What is unsent when the faults end is sent without them: on a slow machine, whose processes take longer to
+        start than they live, it might never be sent otherwise.
+        """
         while not (all(future.done() for future in sending) and self._is_enough()):
+            if self._is_enough():
+                self._enough.set()
             for ended in (future for future in (*sending, breaking) if future.done()):
                 ended.result()
             time.sleep(LOOK_EVERY)

@@ -352,6 +352,23 @@ def test_run_ends_only_when_both_loads_have_sent_everything(tmp_path: Path, monk
     assert len(slept) == 1
 
 
+def test_faults_end_with_their_time_and_what_is_unsent_then_is_sent_without_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, calm, sent = a_run(tmp_path), threading.Event(), list[bool]()
+    for name, result in (("register", None), ("api_keys", []), ("replay", 0)):
+        monkeypatch.setattr(f"cli.chaos.run.{name}", lambda *_, result=result: result)
+    run._running_stack.queue_pairs = 0
+    run._forbid, run._dead_as_planned, run._is_enough = lambda: None, set, lambda: True
+    run._watch = SimpleNamespace(look=lambda: SimpleNamespace(sum=0), wait=lambda _: (True, 0))
+    run._injector.run = lambda over: over.wait(30) and calm.set()
+    run._programs.run = lambda _, over: sent.append(calm.wait(30) and not over.is_set())
+    run._driver.run = lambda _: None
+
+    assert run.break_everything().is_quiet
+    assert sent == [True]
+
+
 def test_both_loads_pause_for_one_backpressure(tmp_path: Path) -> None:
     run = a_run(tmp_path)
     assert run._programs._backpressure is run._driver._backpressure is run._backpressure
