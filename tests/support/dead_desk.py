@@ -151,9 +151,11 @@ class Desk:
         os.close(master)
         return said.decode(), process.wait(60)
 
-    def json(self, *arguments: str, **environment: str) -> Any:
-        result = self.run(*arguments, "--json", **environment)
-        assert (result.returncode, result.stderr) == (0, ""), result.stderr + result.stdout
+    def json(self, *arguments: str) -> Any:
+        """What a run prints with --json, without the cost of a process."""
+        told = CliRunner(env={"STORE": None, "INTERNAL_TASK_TOKEN": TASK_TOKEN})
+        result = told.invoke(pombo, ["dead", *arguments, "--json", *self._where])
+        assert (result.exit_code, result.stderr) == (0, ""), result.output
         return json.loads(result.stdout)
 
     def look(self, *arguments: str) -> str:
