@@ -157,6 +157,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Mapping[tuple[str, str], 
     """The exit code and the words of a run of each, three at a time."""
     found: dict[tuple[str, str], tuple[int | None, str]] = {}
     turn = threading.Semaphore(3)
+    tmp_path_factory.getbasetemp()  # made now: of several threads that make it at once, all but one fail
 
     def run(name: str, workers: str) -> None:
         directory = tmp_path_factory.mktemp("hang")
