@@ -120,10 +120,8 @@ def routes(parts: MessageParts) -> APIBlueprint:
     @needs(Scope.SEND)
     def cancel(path: types.MessagePath) -> Response:
         """Take back a message that waits. One that is being sent, or was, is not cancellable."""
-        caller = the_caller()
-        _found(parts.store, path.id, caller)
-        parts.cancel(path.id)
-        return jsonify(as_message(_found(parts.store, path.id, caller), parts.explain, parts.read))
+        record = parts.cancel(path.id, seen=_found(parts.store, path.id, the_caller()))
+        return jsonify(as_message(record, parts.explain, parts.read))
 
     return made
 
