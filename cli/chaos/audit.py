@@ -133,7 +133,7 @@ def _was_on_its_way(event: Delivery | None, keys: Sequence[str], at: datetime, r
 
 def _judge_replies(account: Audit, inbound: Inbound, keys: Sequence[str], inputs: AuditInputs) -> None:
     """Check the order of the plan: the first send of each reply must come after its predecessors. A replayed reply may
-    come after its successors.
+    come after its successors, and one whose record says that its patience was over before its predecessors.
     """
     last, business = -1, inputs.rules.businesses[inbound.tenant]
     for key, reply in zip(keys, inbound.script.replies, strict=True):
@@ -142,6 +142,8 @@ def _judge_replies(account: Audit, inbound: Inbound, keys: Sequence[str], inputs
         fate, sentence = judge_reply(inbound.contact, reply, record, found, is_refused, business)
         fate = _excused(fate, key, record, inputs)
         replayed = record is not None and record.round > 0
+        if record and record.overtook:
+            last = -1
         if fate not in BAD and found and found[0].place < last and not replayed:
             fate, sentence = Fate.OUT_OF_ORDER, "A reply was sent before the one that precedes it."
         last = max([last, *(entry.place for entry in found[:1] if not replayed)])

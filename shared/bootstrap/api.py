@@ -68,7 +68,7 @@ def build_api(environ: Mapping[str, str]) -> ApiParts:
         keys=ApiKeys(registry, clock.monotonic),
         dispatch=dispatch,
         accept=AcceptMessage(store, dispatch, limits, clock),
-        cancel=Cancel(store, limits, clock),
+        cancel=Cancel(store, dispatch, limits, clock),
         connect=build_connect(settings, store),
         clock=clock,
         shutdown=Shutdown(),

@@ -7,7 +7,7 @@ from shared.domain.calls import is_call
 from shared.domain.errors import CredentialsUnavailable
 from shared.domain.limits import Limits
 from shared.domain.marks import BLOCK, DOWN, REFUSED, Marks, Outage, holds, holds_back
-from shared.domain.record import Delivery, State
+from shared.domain.record import Delivery, State, Task
 from shared.domain.tenants import Sender, Tenant
 
 PROVIDER_DOWN, BACKEND_DOWN, REAUTH_REQUIRED = "provider_down", "backend_down", "WHATSAPP_REAUTH_REQUIRED"
@@ -24,6 +24,9 @@ handler's secret cannot be read."""
 PACED = "paced"
 """Why a message waits: its sender sends no faster than its pace."""
 
+PREDECESSOR = "predecessor"
+"""Why a message waits: the one before it to the same contact has not ended."""
+
 BUSY = "busy"
 """Why an event waits that is to be handled: its tenant's handler has its share of this process's request threads."""
 
@@ -33,31 +36,36 @@ PROVIDER_PROBE, BACKEND_PROBE = "provider_probe", "backend_probe"
 
 @dataclass(frozen=True, slots=True)
 class Go:
-    """Nothing is in the way."""
+    """Nothing is in the way. `overtakes`: the key of the message before it, if it has waited for that long enough."""
+
+    overtakes: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
     """False for now. `why` is the reason that is shown. `unclear`: the provider is marked as down, so a doubt cannot be
     judged, because its receipt may be delayed too. `slot` is the time that is reserved for the message in its sender's
-    pace; the task that hops there carries it.
+    pace, `alone_since` the time since when the record before it is all that it waits for; the task that hops there
+    carries both.
     """
 
     why: str
     until: datetime
     unclear: bool = False
     slot: datetime | None = None
+    alone_since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Elect:
     """Only an elected attempt may go: it claims these marks first. `probe`: if it claims the breaker, it then sends the
-    provider a harmless request. `why` (the others wait) and `unclear` are as in Wait.
+    provider a harmless request. `why` (the others wait) and `unclear` are as in Wait, `overtakes` as in Go.
     """
 
     claims: frozenset[str]
     why: str
     unclear: bool = False
+    overtakes: str | None = None
 
     @property
     def probe(self) -> bool:
@@ -88,14 +96,15 @@ def outbound_guard(
     marks: Marks,
     fingerprint: str,
     record: Delivery,
-    predecessor_finished: bool,
-    hop: int,
+    before: Delivery | None,
+    task: Task,
     limits: Limits,
     now: datetime,
     withheld: str | None = None,
 ) -> Guard:
-    """The first guard that is false, or Go. `withheld`: why the message may not even be tried, if so. The sender's pace
-    is the guard after these (shared.domain.pace): it alone writes.
+    """The first guard that is false, or Go. `before`: the message before it, None if it is gone or there is none.
+    `withheld`: why the message may not even be tried, if so. The sender's pace is the guard after these
+    (shared.domain.pace): it alone writes.
 
     A message in doubt whose policy or number of doubts ends it is ended although its tenant is suspended: its receipt
     would have come all the same. If the provider is marked as down too, the receipt may be late, so it waits.
@@ -104,6 +113,10 @@ def outbound_guard(
     of a mark: of refusals that come together, the last one sets the end, a moment after the others are due, and a check
     a moment too early would cost one more full wait. Only an attempt that could send is elected: one that has to wait
     anyway claims nothing.
+
+    The predecessor is the last guard that makes a message wait, so `alone_since` counts only time in which nothing else
+    was in the way: an outage uses none of `order_patience`. One that is being sent just then is waited for even longer:
+    its lease is short.
     """
     waits, claims = limits.waits, list[tuple[str, str]]()
     ahead = now + limits.early  # otherwise a hop that comes a little before a mark's end would hop again and again
@@ -128,11 +141,19 @@ def outbound_guard(
     if marks.down and ahead < (probe_from := _probe_from(marks.down, record, limits)):
         why = _why(marks.down, PROVIDER_DOWN, PROVIDER_PROBE)
         return Wait(why, now + waits.claimed if marks.down.claim else probe_from, unclear)
-    if not predecessor_finished:
-        return Wait("predecessor", now + waits.predecessor.after(hop), unclear)
+    alone_since = task.alone_since or now
+    patient_until = alone_since + limits.order_patience
+    in_the_way = None if predecessor_finished(record, before) else before
+    if in_the_way and (ahead < patient_until or in_the_way.leased_at(now)):
+        look = now + waits.predecessor.after(task.hop)
+        until = min(look, patient_until) if ahead < patient_until else look
+        return Wait(PREDECESSOR, until, unclear, alone_since=alone_since)
+    overtakes = in_the_way.key if in_the_way else None
     if marks.down or record.doubts:
         claims.append((DOWN, _why(marks.down, PROVIDER_DOWN, PROVIDER_PROBE)))
-    return Elect(frozenset(name for name, _ in claims), claims[0][1], unclear) if claims else Go()
+    if not claims:
+        return Go(overtakes)
+    return Elect(frozenset(name for name, _ in claims), claims[0][1], unclear, overtakes)
 
 
 def _why(down: Outage | None, outage: str, probe: str) -> str:

@@ -69,6 +69,13 @@ def task_name(key: str, generation: int, hop: int) -> str:
     return stable_hash("task", key, generation, hop)
 
 
+def wake_name(waiting: str, finished: str, round_: int, generation: int, state: str) -> str:
+    """The name of the task that wakes one record because another has ended. A record that ends again after a replay has
+    another round and generation, and wakes again.
+    """
+    return stable_hash("wake", waiting, finished, round_, generation, state)
+
+
 def provider_id_hash(provider: str, provider_id: str) -> str:
     """The hash that replaces a provider's message id (it contains a phone number) in keys and indexes."""
     return stable_hash(provider, provider_id)

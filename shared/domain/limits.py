@@ -58,7 +58,7 @@ class Waits:
     )  # after an accepted send, until its receipt would have reported a failure
     doubt: Backoff = Backoff(timedelta(seconds=15), 2, timedelta(seconds=240))
     busy: Backoff = Backoff(timedelta(seconds=1), 2, timedelta(seconds=32))  # a tenant's handler places; 5 doublings
-    reply_spacing: timedelta = timedelta(milliseconds=300)  # delays a reply's first attempt, per message before it
+    reply_spacing: timedelta = timedelta(seconds=1)  # delays a reply's first task, per message before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +103,7 @@ class Limits:
     inbound_retention: timedelta = timedelta(days=8)  # outlives a week of redelivered webhooks
     outbound_retention: timedelta = timedelta(days=35)
     receipt_retention: timedelta = timedelta(days=35)
+    order_patience: timedelta = timedelta(minutes=10)  # how long a record waits for the one before it and nothing else
     max_replies: int = 30
     counters_flush: timedelta = timedelta(seconds=60)  # a process writes its counters no more often
     waits: Waits = Waits()

@@ -12,6 +12,12 @@ ATTEMPTS_KEPT = 50
 """How many attempts a record keeps, the newest. MAX_ATTEMPTS may not be larger, so that every attempt of a round can be
 shown; with its default of 8 the rounds before a replay are shown too."""
 
+WAKE = -1
+"""The generation of wake tasks: older than any record, so that they never hop and never stand for its own task."""
+
+MOST_WAITERS = 20
+"""How many records a bell holds. Another one that waits hops without it."""
+
 ERROR_KEPT = 200
 """How many characters each attempt keeps of its failure, including the type and the place: 50 attempts of that fit into
 any record. `last_error` keeps more of the last failure."""
@@ -181,6 +187,10 @@ class Delivery:
     """When its caller wants it sent; None: at once."""
     body_hash: str | None = None
     """Of the API's request that made it: another request with the same Idempotency-Key is a conflict."""
+    bell: frozenset[str] = frozenset()
+    """The records that wait for this one alone, each as `waiter` names it: they get a wake task when it has ended."""
+    overtook: str | None = None
+    """The key of the message before it that it no longer waited for."""
     expire_at: datetime | None = None
     version: int | None = field(default=None, compare=False)
     """The store's version of what was read; it refuses a write if another came between. Not part of the record."""
@@ -224,6 +234,8 @@ class Task:
 
     `pair` decides in which queue it is made: the number of the tenant's pair of queues, None for the shared ones. It is
     not in the body. `slot` is when the sender's pace lets this task's message go; None: it has no slot yet.
+    `alone_since`: since when the record has waited for the record before it and for nothing else. `wake`: the name of a
+    wake task, which is not in the body either; its generation is WAKE.
     """
 
     key: str
@@ -234,16 +246,23 @@ class Task:
     tenant: str = ""
     pair: int | None = None
     slot: datetime | None = None
+    alone_since: datetime | None = None
+    wake: str | None = None
 
     @property
     def name(self) -> str:
         """Its name in the queue. It makes task creation idempotent."""
-        return task_name(self.key, self.generation, self.hop)
+        return self.wake or task_name(self.key, self.generation, self.hop)
 
     @classmethod
     def of(cls, record: Delivery, pair: int | None = None) -> "Task":
         """The record's own task: its generation, hop 0."""
         return cls(record.key, record.kind, record.correlation_id, record.generation, tenant=record.tenant, pair=pair)
+
+
+def waiter(record: Delivery) -> str:
+    """A record as the bell of another one names it."""
+    return f"{record.key}.{record.correlation_id}"
 
 
 def is_invalid(record: Delivery) -> bool:

@@ -1,7 +1,7 @@
 """Tasks: how each is made, and its body. The body refers to a record and never holds its content, so a queue holds
 nothing private.
 
-A record's own task runs when the record is due; if that time has passed, the queue runs it at once. The four functions
+A record's own task runs when the record is due; if that time has passed, the queue runs it at once. The five functions
 here make all tasks of records. `pair` is the number of the tenant's pair of queues; None: the shared queues.
 """
 
@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import Any, TypeGuard
 
 from shared.domain.errors import TaskInvalid, TokenCheck, UnknownState
-from shared.domain.identity import DOCTOR_KEY, is_correlation_id, outbound_key
-from shared.domain.record import Delivery, Kind, Task
+from shared.domain.identity import DOCTOR_KEY, is_correlation_id, outbound_key, wake_name
+from shared.domain.record import WAKE, Delivery, Kind, Task
 
 DueTask = tuple[Task, datetime | None]
 """A task and when it runs; None or a past time means now."""
@@ -35,12 +35,21 @@ def own_task(record: Delivery, pair: int | None) -> DueTask:
     return Task.of(record, pair), record.due_at
 
 
-def next_hop(record: Delivery, task: Task, until: datetime, pair: int | None, slot: datetime | None = None) -> DueTask:
+def next_hop(
+    record: Delivery,
+    task: Task,
+    until: datetime,
+    pair: int | None,
+    slot: datetime | None = None,
+    alone_since: datetime | None = None,
+) -> DueTask:
     """The task that the running one makes if its record has to wait. The tenant is the record's: a task of version 1
     has none, and the sender's owner may have become known since the task was made. `slot` is the task's own: one that
-    waits for another reason than its pace has lost its slot.
+    waits for another reason than its pace has lost its slot, and one that waits for another reason than the record
+    before it begins its patience anew.
     """
-    return replace(task, hop=task.hop + 1, tenant=record.tenant, pair=pair, slot=slot), until
+    hop = replace(task, hop=task.hop + 1, tenant=record.tenant, pair=pair, slot=slot, alone_since=alone_since)
+    return hop, until
 
 
 def first_task(key: str, tenant: str, pair: int | None) -> Task:
@@ -56,6 +65,22 @@ def reply_task(event: Delivery, index: int, due_at: datetime | None, pair: int |
     return Task(key, Kind.OUTBOUND, event.correlation_id, generation=0, tenant=event.tenant, pair=pair), due_at
 
 
+def wake_tasks(finished: Delivery, pair: int | None) -> list[Task]:
+    """A task for each record in the bell of one that has ended, as it was written. They run now."""
+    return [
+        Task(
+            key,
+            finished.kind,
+            correlation_id,
+            WAKE,
+            tenant=finished.tenant,
+            pair=pair,
+            wake=wake_name(key, finished.key, finished.round, finished.generation, finished.state),
+        )
+        for key, _, correlation_id in (entry.partition(".") for entry in sorted(finished.bell))
+    ]
+
+
 # ---- the body
 
 
@@ -69,8 +94,8 @@ CHECK_BODY: Mapping[str, int | bool] = {"v": VERSION, "check": True}
 
 
 def task_body(task: Task) -> dict[str, str | int]:
-    """The JSON body of a task. It has a slot only if the sender's pace gave it one."""
-    slot = {"slot": task.slot.astimezone(UTC).isoformat()} if task.slot else {}
+    """The JSON body of a task. It has a slot only if the sender's pace gave it one, and so on."""
+    moments = {"slot": task.slot, "alone_since": task.alone_since}
     return {
         "v": VERSION,
         KEY_FIELD[task.kind]: task.key,
@@ -78,7 +103,7 @@ def task_body(task: Task) -> dict[str, str | int]:
         "correlation_id": task.correlation_id,
         "generation": task.generation,
         "hop": task.hop,
-        **slot,
+        **{name: at.astimezone(UTC).isoformat() for name, at in moments.items() if at},
     }
 
 
@@ -104,9 +129,10 @@ def parse_task(kind: Kind, body: Any) -> Task:
     if not (isinstance(tenant, str) and _TENANT.fullmatch(tenant)):
         raise TaskInvalid("The task needs a tenant.")
     generation, hop = body.get("generation"), body.get("hop")
-    if not (is_count(generation) and is_count(hop)):
+    if not (_is_generation(generation) and is_count(hop)):
         raise TaskInvalid("The task needs a generation and a hop, whole numbers from 0.")
-    return Task(key, kind, correlation_id, generation, hop, tenant, slot=moment_in(body.get("slot"), "slot"))
+    slot, alone_since = (moment_in(body.get(name), name) for name in ("slot", "alone_since"))
+    return Task(key, kind, correlation_id, generation, hop, tenant, slot=slot, alone_since=alone_since)
 
 
 def moment_in(value: Any, name: str) -> datetime | None:
@@ -124,3 +150,7 @@ def moment_in(value: Any, name: str) -> datetime | None:
 
 def is_count(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+
+
+def _is_generation(value: Any) -> TypeGuard[int]:
+    return is_count(value) or (isinstance(value, int) and value == WAKE)

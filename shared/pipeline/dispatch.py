@@ -10,7 +10,7 @@ from shared.domain.drains import DrainTask
 from shared.domain.errors import QueueUnavailable, RegistryUnavailable, RegistryUnreadable
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, State, Task
-from shared.domain.tasks import next_hop, own_task, reply_task
+from shared.domain.tasks import next_hop, own_task, reply_task, wake_tasks
 from shared.pipeline import log_fields
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
@@ -30,20 +30,22 @@ class TaskDispatch:
     tenants: Tenants
 
     def __call__(self, step: Step, task: Task) -> Answer:
-        """Make the step's tasks and return the answer."""
+        """Make the step's tasks and return the answer. The bell is rung first: who waits has waited longest."""
         if step.write is not None and step.write.state is State.DEAD:
             log_fields.log_dead(step.write, self.channels)
         for number, reply in enumerate(step.create, start=1):
             if reply.state is State.DEAD:
                 log_fields.log_dead(reply, self.channels, number)
+        self.ring(step)
         try:
             match step.next:
                 case Ensure(record):
                     self.ensure(record)
-                case EnsureReplies(record, due_at):
-                    self.ensure_replies(record, due_at)
-                case Hop(record, until, slot):
-                    self.queue.ensure(*next_hop(record, task, until, pair_of(record, self.tenants), slot))
+                case EnsureReplies(record, times):
+                    self.ensure_replies(record, times)
+                case Hop(record, until, slot, alone_since):
+                    pair = pair_of(record, self.tenants)
+                    self.queue.ensure(*next_hop(record, task, until, pair, slot, alone_since))
                 case _:
                     pass
         except (QueueUnavailable, RegistryUnavailable) as error:
@@ -65,15 +67,27 @@ class TaskDispatch:
         except QueueUnavailable as error:
             logs.event("unexpected_error", severity="WARNING", reason=error.code, stage="drain")
 
-    def ensure_replies(self, record: Delivery, due_at: Sequence[datetime | None] = ()) -> int:
-        """Make the first task of each reply of a plan, for when it is due; without times, each a little after the one
+    def ring(self, step: Step) -> None:
+        """Wake those that wait for the record that the step has ended. It only hurries: each also hops by itself, so a
+        queue that is down is only logged.
+        """
+        if step.rings is None:
+            return
+        try:
+            for task in wake_tasks(step.rings, pair_of(step.rings, self.tenants)):
+                self.queue.ensure(task, None)
+        except (QueueUnavailable, RegistryUnavailable) as error:
+            logs.event("unexpected_error", severity="WARNING", delivery=step.rings.key, reason=error.code, stage="wake")
+
+    def ensure_replies(self, record: Delivery, times: Sequence[datetime] = ()) -> int:
+        """Make the first task of each reply of a plan, for its time; without times, each a little after the one
         before. A failure does not stop the others. The event does not know which replies are invalid: their tasks find
         a final record and do nothing. Raises QueueUnavailable and RegistryUnavailable.
         """
         failure: QueueUnavailable | None = None
         made = 0
         now, spacing = self.clock.now(), self.limits.waits.reply_spacing
-        times = due_at or [now + spacing * index for index in range(record.plan_size or 0)]
+        times = times or [now + spacing * index for index in range(record.plan_size or 0)]
         pair = pair_of(record, self.tenants)
         tasks = [reply_task(record, index, at, pair) for index, at in enumerate(times)]
         for task in tasks:

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from shared import logs
 from shared.domain.calls import is_call
 from shared.domain.delivery.answers import Answer, Hop, Run, Step, TaskResult
+from shared.domain.delivery.bell import enter, may_enter
 from shared.domain.delivery.changes import is_older
 from shared.domain.delivery.lease import lease
-from shared.domain.guards import Elect, Go, Guard, outbound_guard, predecessor_finished
+from shared.domain.guards import PREDECESSOR, Elect, Go, Guard, outbound_guard
 from shared.domain.identity import Echo
 from shared.domain.limits import Limits
 from shared.domain.marks import Marks
@@ -84,9 +85,12 @@ class ProcessOutbound:
     ) -> tuple[Step, Marks, float]:
         """The step of the task's arrival, the marks that it counts on, and when the lease was asked for."""
         limits = replace(self.limits, doubt_policy=access.doubt_policy or self.limits.doubt_policy)
-        guards = self._paced(record, access, seen, self._guards(record, seen, access, task), limits, task)
-        asked = self.clock.monotonic()
-        step = self._lease(record, task, token, guards, limits)
+        before = self._before(record)
+        step, asked = self._asked(record, before, seen, access, limits, task, token)
+        if step.why == PREDECESSOR and before and may_enter(before, record):
+            entered = self.store.change(before.key, lambda found: enter(found, record), seen=before)
+            if entered.write is None:  # it has ended meanwhile, perhaps, and then it rings no more
+                step, asked = self._asked(record, self._before(record), seen, access, limits, task, token)
         if not isinstance(step.next, Elect):
             return step, seen, asked
         seen, elected = senders.elect(record, seen, step.next, token, access.credential)
@@ -99,12 +103,30 @@ class ProcessOutbound:
                 senders.give_back(record, token, ended=step.write is not None and step.write.final)
         return step, seen, asked
 
-    def _guards(self, record: Delivery, seen: Marks, access: SenderAccess, task: Task) -> Callable[[Delivery], Guard]:
+    def _asked(
+        self,
+        record: Delivery,
+        before: Delivery | None,
+        seen: Marks,
+        access: SenderAccess,
+        limits: Limits,
+        task: Task,
+        token: str,
+    ) -> tuple[Step, float]:
+        """The step of a message whose predecessor is `before`, and when the lease was asked for."""
+        guards = self._paced(record, access, seen, self._guards(before, seen, access, task), limits, task)
+        asked = self.clock.monotonic()
+        return self._lease(record, task, token, guards, limits), asked
+
+    def _before(self, record: Delivery) -> Delivery | None:
+        return self.store.get(record.after) if record.after else None
+
+    def _guards(
+        self, before: Delivery | None, seen: Marks, access: SenderAccess, task: Task
+    ) -> Callable[[Delivery], Guard]:
         """The guards, for the record as it is when the lease is decided."""
-        before = self.store.get(record.after) if record.after else None
-        finished = predecessor_finished(record, before)
         return lambda now: outbound_guard(
-            seen, access.fingerprint, now, finished, task.hop, self.limits, self.clock.now(), access.withheld
+            seen, access.fingerprint, now, before, task, self.limits, self.clock.now(), access.withheld
         )
 
     def _paced(

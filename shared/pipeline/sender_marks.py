@@ -89,13 +89,13 @@ class SenderMarks:
         if not marks.is_elected(after, election.claims, token):
             return after, Wait(election.why, self.clock.now() + self.limits.waits.claimed, election.unclear)
         if not election.probe:
-            return after, Go()
+            return after, Go(election.overtakes)
         try:
             self.channel.probe(record.sender, credential)
         except SendError as error:
             if marks.is_outage(error.verdict):
                 return self._probe_failed(record, after, error.verdict, token)
-        return after, Go()
+        return after, Go(election.overtakes)
 
     def give_back(self, record: Delivery, token: str, ended: bool) -> None:
         """Give the claims back, since nothing is sent. `ended`: the message is final, so an answered probe closes the

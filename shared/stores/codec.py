@@ -116,6 +116,8 @@ def _plain(value: Any) -> Any:
             return value.value
         case tuple():
             return plain_attempts(value)
+        case frozenset():
+            return sorted(value)
         case Retries():
             return {"attempts": value.attempts, "wait": _plain(value.wait)}
         case Mapping():
@@ -134,6 +136,8 @@ def _typed(name: str, value: Any) -> Any:
             return State(value)
         case "attempts_log":
             return tuple(_attempt(attempt) for attempt in value)
+        case "bell":
+            return frozenset(value or ())
         case "retry":
             return value and Retries(value["attempts"], value["wait"] * MICROSECOND)
         case _:

@@ -18,6 +18,7 @@ import pytest
 from local.faulty_proxy import FaultyProxy
 from shared.domain.counters import KEPT_FOR, WHOLE, Cell, Measure, ProcessCounters
 from shared.domain.delivery.answers import Answer, EnsureReplies, Run, Step, TaskResult
+from shared.domain.delivery.bell import enter
 from shared.domain.delivery.create import create
 from shared.domain.delivery.lease import lease
 from shared.domain.delivery.operator import discard, replay
@@ -471,6 +472,31 @@ def test_message_and_reply_cost_6_writes_5_commits_2_reads_and_the_marks(watched
     assert [call.reads for call in reads] == [1, 1, 1]
 
 
+def test_further_reply_costs_2_commits_and_6_reads_with_the_task_that_finds_it_sent(watched, middleman, a_record):
+    event = a_record(kind=Kind.INBOUND)
+    watched.create(event)
+    run = watched.change(event.key, lease_with("in")).next
+    first, second = watched.change(
+        event.key, settle_with("in", Replied(({"body": "1"}, {"body": "2"}))), run.record
+    ).create
+
+    def send(reply: Delivery, provider_id: str) -> None:
+        found = watched.get(reply.key)
+        watched.marks(ID)
+        if reply.after:
+            watched.get(reply.after)
+        run = watched.change(reply.key, lease_with("out"), found).next
+        watched.change(reply.key, settle_with("out", Accepted(provider_id)), run.record)
+
+    send(first, "wamid.1")
+    middleman.calls.clear()
+    send(second, "wamid.2")  # by its wake task
+    watched.get(second.key)  # its own first task
+    commits = [call for call in middleman.calls if call.method == "Commit"]
+    assert [call.writes for call in commits] == [1, 1]
+    assert (len(middleman.calls), sum(call.reads for call in middleman.calls)) == (8, 6)
+
+
 def test_a_duplicate_costs_one_refused_write_and_one_read(watched, middleman, a_record):
     record = a_record()
     watched.create(record)
@@ -491,6 +517,15 @@ def test_a_replay_and_the_lease_after_it_cost_one_write_each(watched, middleman,
     again = watched.change(record.key, lambda found: replay(found, LIMITS, NOW), seen).write
     watched.change(record.key, lease_with("mine"), again)
     assert [(call.method, call.writes) for call in middleman.calls] == [("Commit", 1)] * 2
+
+
+def test_entry_in_the_bell_of_a_record_that_was_read_costs_one_write(watched, middleman, a_record):
+    record, waiting = a_record(), a_record()
+    watched.create(record)
+    seen = watched.get(record.key)
+    middleman.calls.clear()
+    watched.change(record.key, lambda found: enter(found, waiting), seen)
+    assert [(call.method, call.writes, call.reads) for call in middleman.calls] == [("Commit", 1, 0)]
 
 
 def test_marks_cost_a_read_and_a_write_and_nothing_where_nothing_changes(watched, middleman):

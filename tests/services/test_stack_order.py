@@ -2,6 +2,9 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 import pytest
@@ -132,3 +135,15 @@ def test_the_replies_after_one_whose_worker_was_killed_wait_for_its_receipt(orde
 
     ordered.wait_settled([message_id], 90)
     assert taken(ordered, contact) == ALL
+
+
+def test_ten_replies_are_sent_in_order_without_long_pauses(make_stack: Callable[..., Stack], contact: str) -> None:
+    """In real time: the worker that ends a reply wakes the next one, whose own first task comes a second later."""
+    with make_stack(TIME_SCALE="1") as stack:
+        stack.fault("send", "slow", seconds=0.3, times=0, match={"to": contact})
+
+        stack.wait_settled([stack.say(contact, "!list 10")], 60)
+
+        assert stack.texts(contact) == [str(number) for number in range(1, 11)]
+        begun = [datetime.fromisoformat(entry["accepted_at"]) for entry in stack.ledger(contact)]
+        assert median((later - earlier).total_seconds() for earlier, later in pairwise(begun)) < 0.6

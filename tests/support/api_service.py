@@ -197,7 +197,7 @@ def build() -> ApiService:
             store=store,
             new_messages=NewMessages(tenants, reading(), clock),
             accept=AcceptMessage(store, dispatch, LIMITS, clock),
-            cancel=Cancel(store, LIMITS, clock),
+            cancel=Cancel(store, dispatch, LIMITS, clock),
             explain=explain,
         ),
         dead_letters=DeadLetterParts.of(store, queue, tenants, LIMITS, clock),

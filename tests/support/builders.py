@@ -7,7 +7,7 @@ from typing import Any
 
 from shared.domain.delivery.answers import Answer, Hop, Next, Run, Step
 from shared.domain.limits import DoubtPolicy, Limits
-from shared.domain.record import Attempt, Delivery, Kind, Receipts, State, Task
+from shared.domain.record import WAKE, Attempt, Delivery, Kind, Receipts, State, Task
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LIMITS = Limits()
@@ -124,6 +124,8 @@ EVERY_RECEIPT = {"sent": SENT, "delivered": DELIVERED, "read": READ, "played": P
 T0, NEWER, OLDER = 0, 1, -1
 ANY_TASK = (T0, NEWER, OLDER)
 CURRENT_TASK = (T0, NEWER)
+WOKEN = WAKE - GENERATION
+"""A wake task, which is older than any record."""
 TASK_WORDS = {T0: "T0", NEWER: "newer T0", OLDER: "T-"}
 
 

@@ -14,7 +14,7 @@ from services import task_responses
 from shared.domain.delivery.answers import Answer, Ensure, EnsureReplies, Hop, Next, Run
 from shared.domain.guards import Elect, Go, Guard, Never, Wait
 from shared.domain.limits import DoubtPolicy, Limits
-from shared.domain.record import Delivery, Kind, Receipts, State, Task
+from shared.domain.record import WAKE, Delivery, Kind, Receipts, State, Task
 from shared.domain.verdicts import Lost, Refused, Released, Verdict
 from tests.support.builders import LIMITS, MINE, NOW
 
@@ -136,6 +136,7 @@ CONDITIONS: Mapping[str, Callable[[Situation], bool]] = {
     # of the task
     "T0": lambda it: not _is_older(it),
     "T−": _is_older,
+    "a wake task": lambda it: it.task is not None and it.task.generation == WAKE,
     # of the record
     "my token": lambda it: it.there.token == MINE,
     "another token": lambda it: it.there.token != MINE,

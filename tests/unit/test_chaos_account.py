@@ -230,6 +230,12 @@ def test_replayed_reply_can_follow_its_successors() -> None:
     assert account(ledger(1, 2, 0), records(first=done())).bad == 2
 
 
+def test_reply_can_overtake_one_that_did_not_end_in_time_if_its_record_says_so() -> None:
+    overtaking = records(second=done(overtook=KEYS[0]))
+    assert account(ledger(1, 2, 0), overtaking).bad == 0
+    assert account(ledger(2, 1, 0), overtaking).bad == 1
+
+
 # ---- doubles
 
 

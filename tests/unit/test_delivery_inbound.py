@@ -500,8 +500,9 @@ def test_a_plan_is_one_commit_of_done_and_its_replies(held: Delivery) -> None:
     step = settle(held, MINE, Replied(PAYLOADS), LIMITS, NOW, NO_JITTER)
 
     changes = {**tried(held, "replied"), "plan_size": 3, **ends(State.DONE, IN)}
-    due_at = (at(0), at(0.3), at(0.6))
-    check(step, held, changes, lambda done: EnsureReplies(done, due_at), Answer(TaskResult.ACK, "done"))
+    times = (at(0), at(1), at(2))
+    check(step, held, changes, lambda done: EnsureReplies(done, times), Answer(TaskResult.ACK, "done"))
+    keys = [outbound_key(EVENT_KEY, index) for index in range(3)]
     assert step.create == tuple(
         Delivery(
             key=outbound_key(EVENT_KEY, index),
@@ -514,10 +515,11 @@ def test_a_plan_is_one_commit_of_done_and_its_replies(held: Delivery) -> None:
             state=State.PENDING,
             received_at=NOW,
             payload=payload,
-            due_at=at(0.3 * index),
-            sweep_at=at(600 + 0.3 * index),
-            give_up_at=at(DAY + 0.3 * index),
-            after=outbound_key(EVENT_KEY, index - 1) if index else None,
+            due_at=NOW,
+            sweep_at=at(600),
+            give_up_at=at(DAY),
+            after=keys[index - 1] if index else None,
+            bell=frozenset({f"{keys[index + 1]}.{held.correlation_id}"} if index < 2 else ()),
         )
         for index, payload in enumerate(PAYLOADS)
     )
@@ -545,25 +547,44 @@ def test_a_call_waits_for_what_stands_before_it_and_no_message_waits_for_a_call(
 @pytest.mark.parametrize(
     ("types", "seconds"),
     [
-        (("text", "text", "text"), (0, 0.3, 0.6)),
-        (("read", "typing", "text", "typing", "text"), (0, 0, 0, 0.3, 0.3)),
+        (("text", "text", "text"), (0, 1, 2)),
+        (("read", "typing", "text", "typing", "text"), (0, 0, 0, 1, 1)),
         (("typing", "read"), (0, 0)),
     ],
 )
-def test_reply_is_due_300_ms_after_each_earlier_message_but_not_call(
+def test_first_task_of_a_reply_is_a_second_after_each_earlier_message(
     types: tuple[str, ...], seconds: tuple[float, ...]
 ) -> None:
     replied = Replied(tuple({"type": type, "content": {}} for type in types))
     step = settle(leased(Kind.INBOUND, token=MINE), MINE, replied, LIMITS, NOW, NO_JITTER)
-    assert [reply.due_at for reply in step.create] == [at(each) for each in seconds]
+    assert {reply.due_at for reply in step.create} == {NOW}
     assert isinstance(step.next, EnsureReplies)
-    assert step.next.due_at == tuple(reply.due_at for reply in step.create)
+    assert step.next.times == tuple(at(each) for each in seconds)
+
+
+@pytest.mark.parametrize(
+    ("types", "waiting"),
+    [
+        (("text", "text", "text"), ({1}, {2}, set())),
+        (("text", "typing", "text"), ({1, 2}, set(), set())),
+        (("read", "text", "typing", "typing"), (set(), {2}, {3}, set())),
+    ],
+)
+def test_reply_has_those_that_wait_for_it_in_its_bell_from_the_start(
+    types: tuple[str, ...], waiting: tuple[set[int], ...]
+) -> None:
+    held = leased(Kind.INBOUND, token=MINE)
+    replied = Replied(tuple({"type": type, "content": {}} for type in types))
+    step = settle(held, MINE, replied, LIMITS, NOW, NO_JITTER)
+    entries = [{f"{outbound_key(EVENT_KEY, index)}.{held.correlation_id}" for index in each} for each in waiting]
+    assert [reply.bell for reply in step.create] == [frozenset(each) for each in entries]
 
 
 def test_a_reply_that_cannot_be_sent_takes_no_time() -> None:
     replied = Replied(PAYLOADS, invalid={1: "It is empty."})
     step = settle(leased(Kind.INBOUND, token=MINE), MINE, replied, LIMITS, NOW, NO_JITTER)
-    assert [reply.due_at for reply in step.create if reply.state is State.PENDING] == [NOW, at(0.3)]
+    assert isinstance(step.next, EnsureReplies)
+    assert step.next.times == (at(0), at(1), at(1))
 
 
 def test_a_reply_that_cannot_be_sent_is_dead_from_the_start_and_keeps_its_place() -> None:
@@ -587,7 +608,7 @@ def test_a_reply_that_cannot_be_sent_is_dead_from_the_start_and_keeps_its_place(
         received_at=NOW,
         finished_at=NOW,
         payload=PAYLOADS[1],
-        give_up_at=at(DAY + 0.3),
+        give_up_at=at(DAY),
         after=outbound_key(EVENT_KEY, 0),
     )
     assert [reply.state for reply in step.create] == [State.PENDING, State.DEAD, State.PENDING]

@@ -30,11 +30,12 @@ from shared.domain.delivery.lease import lease
 from shared.domain.delivery.operator import discard, replay
 from shared.domain.delivery.settle import settle
 from shared.domain.delivery.sweep import sweep
-from shared.domain.guards import Elect, Go, Guard, Never, Wait, outbound_guard, predecessor_finished
+from shared.domain.guards import Elect, Go, Guard, Never, Wait, outbound_guard
 from shared.domain.identity import outbound_key
 from shared.domain.limits import DoubtPolicy, Limits
 from shared.domain.marks import Marks, Outage
-from shared.domain.record import Delivery, Kind, ReceiptKind, Receipts, State, Task
+from shared.domain.record import WAKE, Delivery, Kind, ReceiptKind, Receipts, State, Task
+from shared.domain.tasks import wake_tasks
 from shared.domain.verdicts import (
     Accepted,
     BackendDown,
@@ -218,6 +219,8 @@ class Deliveries(RuleBasedStateMachine):
 
     def follow(self, step: Step, task: Task | None) -> None:
         """What the pipeline does after the write, before it answers."""
+        for wake in wake_tasks(step.rings, None) if step.rings else ():
+            self.make_task((wake.key, WAKE, int(str(wake.wake)[:8], 16)))
         match step.next:
             case Ensure(record):
                 self.make_task((record.key, record.generation, 0))
@@ -241,7 +244,7 @@ class Deliveries(RuleBasedStateMachine):
             else:
                 self.answered(task, STATUS[step.answer.result])
 
-    def guard_of(self, record: Delivery | None, hop: int) -> Guard:
+    def guard_of(self, record: Delivery | None, task: Task) -> Guard:
         if record is None:
             return Go()
         if record.kind is Kind.INBOUND:
@@ -250,8 +253,8 @@ class Deliveries(RuleBasedStateMachine):
         if self.guard not in ("open", "down"):
             guard = GUARDS[self.guard]
             return replace(guard, until=self.now + timedelta(seconds=600)) if isinstance(guard, Wait) else guard
-        finished = predecessor_finished(record, self.records.get(record.after or ""))
-        return outbound_guard(Marks(down=down), "fingerprint", record, finished, hop, self.limits, self.now)
+        before = self.records.get(record.after or "")
+        return outbound_guard(Marks(down=down), "fingerprint", record, before, task, self.limits, self.now)
 
     # ---- Meta and the webhook
 
@@ -292,7 +295,7 @@ class Deliveries(RuleBasedStateMachine):
     def arrive(self, name: Name, mishap: str) -> None:
         self.tokens += 1
         token, task, before = f"token-{self.tokens}", self.task_of(name), self.records.get(name[0])
-        guard = self.guard_of(before, task.hop)
+        guard = self.guard_of(before, task)
         step = lease(before, task, token, guard, self.limits, self.now)
         if isinstance(step.next, Elect):
             assert step.write is None, "written by an attempt that is not elected"

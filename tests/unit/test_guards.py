@@ -1,5 +1,6 @@
 """Guards: what keeps a message or an event from its lease, for how long, and who is elected to go."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -18,7 +19,7 @@ from shared.domain.guards import (
     predecessor_finished,
 )
 from shared.domain.marks import Block, Disconnected, Marks, Outage, RefusedCredential
-from shared.domain.record import Attempt, Delivery, Kind
+from shared.domain.record import Attempt, Delivery, Kind, Task
 from tests.support.builders import (
     EVERY_RECEIPT,
     FAILED,
@@ -27,13 +28,15 @@ from tests.support.builders import (
     STATES,
     at,
     done,
+    leased,
     past_doubt,
     pending,
 )
 
 IN_USE, FORMER = "fingerprint-in-use", "fingerprint-of-before"
 REAUTH_REQUIRED = "WHATSAPP_REAUTH_REQUIRED"
-FRESH = pending(after="0d" * 20)
+BEFORE = pending(key="0d" * 20)
+FRESH = pending(after=BEFORE.key)
 DOUBTED = pending(after="0d" * 20, doubts=1)
 IN_DOUBT = past_doubt(after="0d" * 20)
 
@@ -51,13 +54,15 @@ def refused(until: float | None, claim: str | None = None, fingerprint: str = IN
 
 
 def guard(marks: Marks, record: Delivery = FRESH, finished: bool = True, hop: int = 0) -> Guard:
-    return outbound_guard(marks, IN_USE, record, finished, hop, LIMITS, NOW)
+    before = None if finished else BEFORE
+    return outbound_guard(marks, IN_USE, record, before, replace(Task.of(record), hop=hop), LIMITS, NOW)
 
 
 def elect(*claims: str, why: str, unclear: bool = False) -> Elect:
     return Elect(frozenset(claims), why, unclear)
 
 
+NOTHING = Marks()
 CUT_OFF = Disconnected("PARTNER_REMOVED", at(-9))
 REAUTH, BLOCKED = Wait(REAUTH_REQUIRED, at(600)), Wait("blocked", at(600))
 OPEN = Marks(down=down(40))
@@ -110,7 +115,7 @@ def test_first_false_guard_decides(marks: Marks, expected: Guard) -> None:
 def test_what_the_registry_withholds_waits_before_all_marks(withheld: str, until: float) -> None:
     marks = Marks(down=down(9), block=block(9), refused=refused(9), disconnected=CUT_OFF)
     for record, unclear in ((FRESH, False), (IN_DOUBT, True)):
-        found = outbound_guard(marks, IN_USE, record, False, 0, LIMITS, NOW, withheld)
+        found = outbound_guard(marks, IN_USE, record, BEFORE, Task.of(record), LIMITS, NOW, withheld)
         assert found == Wait(withheld, at(until), unclear)
 
 
@@ -133,7 +138,44 @@ def test_guards_run_in_order_and_a_waiting_message_claims_nothing(marks: Marks, 
 
 @pytest.mark.parametrize(("hop", "wait"), list(enumerate((0.3, 0.6, 1.2, 2.4, 4.8, 9.6, 19.2, 38.4, 38.4))))
 def test_waiting_for_a_predecessor_slows_down(hop: int, wait: float) -> None:
-    assert guard(Marks(), finished=False, hop=hop) == Wait("predecessor", at(wait))
+    assert guard(Marks(), finished=False, hop=hop) == Wait("predecessor", at(wait), alone_since=NOW)
+
+
+def waiting_since(
+    seconds: float, marks: Marks = NOTHING, record: Delivery = FRESH, before: Delivery | None = None
+) -> Guard:
+    """The guard of a message that waits for the one before it, and has waited for it alone since then."""
+    task = replace(Task.of(record), hop=9, alone_since=at(seconds))
+    return outbound_guard(marks, IN_USE, record, before or BEFORE, task, LIMITS, NOW)
+
+
+def test_message_waits_ten_minutes_for_the_one_before_it_and_then_goes() -> None:
+    assert waiting_since(-500) == Wait("predecessor", at(38.4), alone_since=at(-500))
+    assert waiting_since(-590) == Wait("predecessor", at(10), alone_since=at(-590))
+    assert waiting_since(-600) == Go(overtakes=FRESH.after)
+
+
+def test_message_never_overtakes_one_that_is_being_sent() -> None:
+    being_sent = leased(key=BEFORE.key, lease_until=at(9))
+    assert waiting_since(-600, before=being_sent) == Wait("predecessor", at(38.4), alone_since=at(-600))
+    assert waiting_since(-600, before=replace(being_sent, lease_until=at(-1))) == Go(overtakes=FRESH.after)
+
+
+def test_patience_begins_anew_after_another_wait() -> None:
+    for marks in (Marks(down=down(9)), Marks(block=block(9)), Marks(refused=refused(9))):
+        found = waiting_since(-600, marks)
+        assert isinstance(found, Wait)
+        assert found.alone_since is None
+
+
+def test_message_that_overtakes_still_probes() -> None:
+    assert waiting_since(-600, Marks(down=down(0))) == Elect(
+        frozenset({"down"}), "provider_down", overtakes=FRESH.after
+    )
+
+
+def test_message_whose_predecessor_has_ended_overtakes_nothing() -> None:
+    assert guard(Marks()) == Go(None)
 
 
 @pytest.mark.parametrize("hop", [0, 1, 100])

@@ -71,11 +71,19 @@ FULL = pending(
     retry=Retries(3, timedelta(seconds=15)),
     send_at=at(1),
     body_hash="0b" * 20,
+    bell=frozenset({"0c" * 20 + ".correlation-1"}),
+    overtook="0d" * 20,
     expire_at=at(1),
 )
 """A record without an absent field."""
 
-STORED: dict[str, type | tuple[type, ...]] = {"text": str, "time": str, "number": int, "JSON": (dict, list)}
+STORED: dict[str, type | tuple[type, ...]] = {
+    "text": str,
+    "time": str,
+    "number": int,
+    "JSON": (dict, list),
+    "texts": list,
+}
 
 
 def test_store_encodes_each_field_as_on_the_page(tmp_path: Path) -> None:

@@ -264,6 +264,7 @@ NUMBERS: Mapping[Any, Mapping[str, Any]] = {
         "doubt_window": 300,
         "doubt_policy": limits.DoubtPolicy.RESEND,
         "max_doubts": 2,
+        "order_patience": 600,
         "message_max_age": 86_400,
         "sweep_after": 600,
         "sweep_longest": 21_600,
@@ -300,7 +301,7 @@ NUMBERS: Mapping[Any, Mapping[str, Any]] = {
         "confirmation": 60,
         "doubt": backoff(15, 2, 240),
         "busy": backoff(1, 2, 32),
-        "reply_spacing": 0.3,
+        "reply_spacing": 1,
     },
 }
 

@@ -8,6 +8,7 @@ import pytest
 from shared.domain.delivery.answers import Answer, Ensure, EnsureReplies, Hop, Step, TaskResult
 from shared.domain.errors import QueueUnavailable, RegistryUnavailable, RegistryUnreadable
 from shared.domain.record import Delivery, Kind, State, Task
+from shared.domain.tasks import wake_tasks
 from shared.domain.tenants import Tenant
 from shared.pipeline.channels import Channels
 from shared.pipeline.dispatch import TaskDispatch
@@ -109,6 +110,30 @@ def test_replies_go_to_the_pair_of_their_tenant(lines: Lines, tenant: str, pair:
     queue = Queue()
     dispatch_of(queue, Registry()).ensure_replies(replace(PLAN, tenant=tenant))
     assert [(task.tenant, task.pair) for task, _ in queue.made] == [(tenant, pair)] * 3
+
+
+def ending(tenant: str) -> Step:
+    """The step that has ended a message for which another one waits."""
+    record = pending(Kind.OUTBOUND, tenant=tenant, state=State.DONE, bell=frozenset({f"{'0e' * 20}.correlation-2"}))
+    return Step(Answer(TaskResult.ACK, "done"), rings=record)
+
+
+@each_pair
+def test_wake_task_goes_to_the_pair_of_its_tenant_and_runs_at_once(tenant: str, pair: int | None) -> None:
+    step, queue = ending(tenant), Queue()
+    assert step.rings is not None
+    dispatch_of(queue, Registry())(step, Task.of(step.rings, pair=3))
+    assert queue.made == [(task, None) for task in wake_tasks(step.rings, pair)]
+
+
+def test_registry_outage_wakes_nobody_and_retries_no_task(lines: Lines) -> None:
+    """Who waits hops by itself."""
+    step, queue = ending("acme"), Queue()
+    assert step.rings is not None
+    assert dispatch_of(queue, Down(()))(step, Task.of(step.rings)) == step.answer
+    assert queue.made == []
+    (line,) = lines("unexpected_error")
+    assert (line["reason"], line["stage"]) == ("registry_unavailable", "wake")
 
 
 @pytest.mark.parametrize("next_step", ["own task", "replies", "hop"])

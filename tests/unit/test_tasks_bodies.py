@@ -110,8 +110,14 @@ def test_task_tenant_must_be_a_valid_name(kind: Kind, tenant: Any) -> None:
 
 
 @each_kind
-@pytest.mark.parametrize("field", ["generation", "hop"])
-@pytest.mark.parametrize("value", [None, "1", 1.0, True, -1, 2**31, [], {}])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *((field, value) for field in ("generation", "hop") for value in (None, "1", 1.0, True, -2, 2**31, [], {})),
+        ("generation", -1.0),
+        ("hop", -1),
+    ],
+)
 def test_task_generation_and_hop_must_be_counts(kind: Kind, field: str, value: Any) -> None:
     with pytest.raises(TaskInvalid, match="generation and a hop"):
         parse_task(kind, {**GOOD[kind], field: value})
@@ -245,7 +251,6 @@ def test_the_task_of_a_reply_is_the_own_task_of_its_record() -> None:
     assert [reply_task(event, index, reply.due_at, 7) for index, reply in enumerate(plan)] == [
         own_task(one, 7) for one in plan
     ]
-    assert [time for _, time in (own_task(one, 7) for one in plan)] == [NOW, at(0.3)]
 
 
 # ---- the check of the token

@@ -925,6 +925,13 @@ def test_reply_not_delayed_by_a_predecessors_end_shows_no_release(before: Delive
     assert "released" not in {moment.what for moment in build(two(before, then)).events}
 
 
+def test_reply_that_goes_before_one_that_did_not_end_says_so() -> None:
+    before, record = two(pending(), replace(done(), started_at=at(9), overtook="a" * 40))
+    told = [moment for moment in build([before, record]).events if moment.what == "overtook"]
+    assert [moment.delivery for moment in told] == [record.key]
+    assert is_a_sentence(told[0].sentence)
+
+
 def deaths_of(before: Delivery, *seconds: float) -> list[dict[str, Any]]:
     died = line(event="dead_lettered", delivery=before.key, reason="permanent")
     return [died | {"time": at(second).isoformat()} for second in seconds]

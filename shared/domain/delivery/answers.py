@@ -41,23 +41,24 @@ class Ensure:
 
 @dataclass(frozen=True, slots=True)
 class EnsureReplies:
-    """The first task of each reply of this plan must exist. `due_at`: when each is first tried, if known; a redelivery
-    knows only their number.
+    """The first task of each reply of this plan must exist. `times`: when each runs, if known; a redelivery knows only
+    their number.
     """
 
     record: Delivery
-    due_at: tuple[datetime | None, ...] = ()
+    times: tuple[datetime, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Hop:
     """The running task makes the next one, in the queue of the record's tenant. `slot`: the time that is reserved for
-    the message in its sender's pace.
+    the message in its sender's pace. `alone_since`: since when it has waited for the record before it and nothing else.
     """
 
     record: Delivery
     until: datetime
     slot: datetime | None = None
+    alone_since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,8 @@ class Step:
     next: Next = None
     why: str | None = None
     """Why it waits, as a code for the log and the timeline."""
+    rings: Delivery | None = None
+    """A record that has ended, as it is stored: who is in its bell gets a wake task."""
 
 
 class NotAllowed(Exception):

@@ -17,11 +17,12 @@ from shared.domain.delivery.answers import (
     TaskResult,
     Token,
 )
+from shared.domain.delivery.bell import ringing
 from shared.domain.delivery.changes import is_older, is_too_old, limits_of, write
 from shared.domain.delivery.lifecycle import begin_doubt, end
 from shared.domain.guards import Elect, Go, Guard, Never, Wait
 from shared.domain.limits import DoubtPolicy, Limits
-from shared.domain.record import Delivery, Kind, State, Task
+from shared.domain.record import WAKE, Delivery, Kind, State, Task
 
 
 def lease(record: Delivery | None, task: Task, token: Token, guard: Guard, limits: Limits, now: datetime) -> Step:
@@ -29,8 +30,8 @@ def lease(record: Delivery | None, task: Task, token: Token, guard: Guard, limit
     if record is None:
         return Step(Answer(TaskResult.ACK, "gone"))
     if record.kind is Kind.INBOUND:
-        return _lease_inbound(record, task, token, guard, limits, now)
-    return _lease_outbound(record, task, token, guard, limits_of(record, limits), now)
+        return ringing(_lease_inbound(record, task, token, guard, limits, now), record)
+    return ringing(_lease_outbound(record, task, token, guard, limits_of(record, limits), now), record)
 
 
 def _lease_inbound(record: Delivery, task: Task, token: Token, guard: Guard, limits: Limits, now: datetime) -> Step:
@@ -39,7 +40,7 @@ def _lease_inbound(record: Delivery, task: Task, token: Token, guard: Guard, lim
     if record.final:
         return Step(Answer(TaskResult.ACK, record.state))
     if record.leased_at(now):
-        return _held(record, token)
+        return _held(record, task, token)
     if record.attempt >= limits.max_attempts:
         return write(end(record, State.DEAD, limits, now, reason="attempts"))
     if is_too_old(record, now):
@@ -53,7 +54,7 @@ def _lease_outbound(record: Delivery, task: Task, token: Token, guard: Guard, li
     if record.final:
         return Step(Answer(TaskResult.ACK, record.state))
     if record.leased_at(now):
-        return _held(record, token)
+        return _held(record, task, token)
     if record.current_receipts.any:
         return write(end(record, State.DONE, limits, now))
     match record.state:
@@ -107,13 +108,13 @@ def _guarded(
         case Never(reason):
             state = State.DROPPED if reason == "opt_out" else State.DEAD
             return write(end(record, state, limits, now, reason=reason))
-        case Wait(why, until, slot=slot):
+        case Wait(why, until):
             word = "in_doubt" if record.state is State.IN_DOUBT else "waiting"
-            return _wait(record, task, word, until, why, slot=slot)
+            return _wait(record, task, word, until, why, slot=guard.slot, alone_since=guard.alone_since)
         case Elect():
             return Step(Answer(TaskResult.CONFLICT, record.state), next=guard)
-        case Go():
-            return _leased(record, token, lease_until, now)
+        case Go(overtakes):
+            return _leased(replace(record, overtook=overtakes or record.overtook), token, lease_until, now)
         case _:
             assert_never(guard)
 
@@ -126,11 +127,13 @@ def _leased(record: Delivery, token: Token, until: datetime, now: datetime) -> S
     return Step(Answer(TaskResult.ACK, leased.state), write=leased, next=Run(leased, resend))
 
 
-def _held(record: Delivery, token: Token) -> Step:
-    """A live lease: ours, if our write succeeded but was reported refused; otherwise another attempt's."""
+def _held(record: Delivery, task: Task, token: Token) -> Step:
+    """A live lease: ours, if our write succeeded but was reported refused; otherwise another attempt's. A wake task has
+    nothing left to do then.
+    """
     if record.token == token:
         return Step(Answer(TaskResult.ACK, record.state), next=Run(record, resend=record.doubt_until is not None))
-    return Step(Answer(TaskResult.CONFLICT, record.state))
+    return Step(Answer(TaskResult.ACK if task.generation == WAKE else TaskResult.CONFLICT, record.state))
 
 
 def _wait(
@@ -141,9 +144,10 @@ def _wait(
     why: str | None = None,
     write: Delivery | None = None,
     slot: datetime | None = None,
+    alone_since: datetime | None = None,
 ) -> Step:
     """A current task hops; an older one only ensures the record's own task."""
-    follows: Next = Ensure(record) if is_older(task, record) else Hop(record, until, slot)
+    follows: Next = Ensure(record) if is_older(task, record) else Hop(record, until, slot, alone_since)
     return Step(Answer(TaskResult.ACK, word), write=write, next=follows, why=why)
 
 

@@ -13,6 +13,7 @@ from shared.domain.dead_letters import (
     why_never,
 )
 from shared.domain.delivery.answers import NOT_DEAD, Answer, Ensure, NotAllowed, Step, TaskResult
+from shared.domain.delivery.bell import ringing
 from shared.domain.delivery.changes import write
 from shared.domain.delivery.lifecycle import end, reopen, schedule
 from shared.domain.limits import Limits
@@ -47,6 +48,8 @@ def replay(record: Delivery, limits: Limits, now: datetime, may_double: bool = F
         round=record.round + 1,
         give_up_at=now + limits.message_max_age,
         provider_id=None,
+        bell=frozenset(),
+        overtook=None,
         expire_at=None,
         reason=None,
         finished_at=None,
@@ -78,9 +81,9 @@ def cancel(record: Delivery, limits: Limits, now: datetime) -> Step:
     Raises NotAllowed for any other record.
     """
     if is_cancelled(record):
-        return Step(Answer(TaskResult.ACK, record.state))
+        return ringing(Step(Answer(TaskResult.ACK, record.state)), record)
     if record.kind is not Kind.OUTBOUND:
         raise NotAllowed("Only a message to a customer can be cancelled.")
     if record.state is not State.PENDING or record.doubts or record.current_receipts.any:
         raise NotAllowed("The message is being sent, or has ended: only one that waits can be cancelled.")
-    return write(end(record, State.DROPPED, limits, now, reason=CANCELLED))
+    return ringing(write(end(record, State.DROPPED, limits, now, reason=CANCELLED)), record)

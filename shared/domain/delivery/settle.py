@@ -1,6 +1,6 @@
 """Settle: applies an attempt's verdict to the record."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,6 +9,7 @@ from shared.domain import waits
 from shared.domain.calls import is_call
 from shared.domain.dead_letters import HANDLER, HANDLER_SAID
 from shared.domain.delivery.answers import Answer, EnsureReplies, Step, TaskResult, Token
+from shared.domain.delivery.bell import ringing
 from shared.domain.delivery.changes import (
     end_dead,
     give_back,
@@ -24,7 +25,7 @@ from shared.domain.delivery.create import create
 from shared.domain.delivery.lifecycle import begin_doubt, end, reopen, schedule
 from shared.domain.identity import outbound_key
 from shared.domain.limits import Limits
-from shared.domain.record import INVALID, Delivery, Kind, State
+from shared.domain.record import INVALID, Delivery, Kind, State, waiter
 from shared.domain.verdicts import (
     Accepted,
     BackendDown,
@@ -61,8 +62,8 @@ def settle(
     if record.token != token:
         return Step(Answer(TaskResult.CONFLICT, record.state))
     if record.kind is Kind.INBOUND:
-        return _settle_inbound(record, verdict, limits, now, jitter)
-    return _settle_outbound(record, verdict, limits_of(record, limits), now, jitter)
+        return ringing(_settle_inbound(record, verdict, limits, now, jitter), record)
+    return ringing(_settle_outbound(record, verdict, limits_of(record, limits), now, jitter), record)
 
 
 def _settle_inbound(record: Delivery, verdict: Verdict, limits: Limits, now: datetime, jitter: float) -> Step:
@@ -78,9 +79,8 @@ def _settle_inbound(record: Delivery, verdict: Verdict, limits: Limits, now: dat
             logged = log_attempt(event, verdict.label, now)
             done = end(replace(logged, plan_size=len(payloads)), State.DONE, limits, now)
             plan = _plan(event, payloads, invalid, limits, now)
-            return Step(
-                Answer(TaskResult.ACK, "done"), done, plan, EnsureReplies(done, tuple(reply.due_at for reply in plan))
-            )
+            follows = EnsureReplies(done, _first_tasks(plan, limits, now))
+            return Step(Answer(TaskResult.ACK, "done"), done, plan, follows)
         case Dropped(said):
             told = replace(record, metadata={**record.metadata, HANDLER_SAID: said})
             return write(end(log_attempt(told, verdict.label, now), State.DROPPED, limits, now, reason=HANDLER))
@@ -110,14 +110,12 @@ def _plan(
     now: datetime,
 ) -> tuple[Delivery, ...]:
     """The replies as records. A message waits for the message before it. A call (read, typing) waits for the reply
-    before it, so calls keep their order too. Nothing waits for an invalid reply, which is dead from the start.
-
-    Each is first tried after a time for each message before it. Calls take no time.
+    before it, so calls keep their order too. Nothing waits for an invalid reply, which is dead from the start. Each has
+    those that wait for it in its bell from the start.
     """
     replies: list[Delivery] = []
     last_message: str | None = None
     last: str | None = None
-    messages = 0
     for index, payload in enumerate(payloads):
         key = outbound_key(event.key, index)
         reply = create(
@@ -130,7 +128,6 @@ def _plan(
             payload=payload,
             limits=limits,
             now=now,
-            due_at=now + limits.waits.reply_spacing * messages,
             after=last if is_call(payload) else last_message,
             provider=event.provider,
             refused=INVALID if index in invalid else None,
@@ -141,8 +138,20 @@ def _plan(
             continue
         last = key
         if not is_call(payload):
-            last_message, messages = key, messages + 1
-    return tuple(replies)
+            last_message = key
+    return tuple(replace(reply, bell=_waiting_for(reply, replies)) for reply in replies)
+
+
+def _first_tasks(plan: Sequence[Delivery], limits: Limits, now: datetime) -> tuple[datetime, ...]:
+    """When the first task of each reply runs: a while after that of the message before it, so that the wake task, which
+    comes when that message has ended, is usually the first. Calls take no time.
+    """
+    messages = [reply.final or is_call(reply.payload) for reply in plan]
+    return tuple(now + limits.waits.reply_spacing * messages[:index].count(False) for index in range(len(plan)))
+
+
+def _waiting_for(reply: Delivery, replies: Sequence[Delivery]) -> frozenset[str]:
+    return frozenset(waiter(other) for other in replies if other.after == reply.key)
 
 
 def _settle_outbound(record: Delivery, verdict: Verdict, limits: Limits, now: datetime, jitter: float) -> Step:

@@ -89,14 +89,18 @@ def cannot_be_sent(record: Delivery) -> bool:
 
 
 def release(record: Delivery, records: Sequence[Delivery], deaths: Sequence[datetime]) -> Iterator[Moment]:
-    """When a message stopped waiting for a predecessor that was not sent. If it was sent, there is no moment.
+    """When a message stopped waiting for a predecessor that was not sent, or that did not end in time. If it was sent,
+    there is no moment.
 
     `deaths`: when the predecessor died, from the log: its record loses that once it is replayed or discarded.
     """
+    moved = _first_moved(record)
+    if record.overtook and moved:
+        yield Moment(moved, "overtook", say.OVERTOOK, record.key)
+        return
     before = next((other for other in records if other.key == record.after), None)
     if before is None:
         return
-    moved = _first_moved(record)
     ends = [at for at in _unsent_ends(before, deaths) if moved is None or at <= moved]
     waits_again = moved is None and not before.final
     was_sent = before.state is State.DONE and _is_until(before.finished_at, moved)

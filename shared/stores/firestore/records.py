@@ -60,6 +60,7 @@ def fields_of(record: Delivery) -> dict[str, Any]:
         plain[name] = plain[name] and as_moment(plain[name])
     for name in TEXTS:
         plain[name] = to_json(plain[name])
+    plain["bell"] = plain["bell"] or None
     plain["id_hash"] = id_hash_of(record)
     plain["pending_since"] = record.waits_since if record.state is State.PENDING else None
     plain["dead_since"] = record.waits_since if record.state is State.DEAD else None
@@ -230,6 +231,8 @@ def value_of(plain: Any) -> dict[str, Any]:
             return {"timestamp_value": {"seconds": seconds, "nanos": micros * 1000}}
         case Mapping():
             return {"map_value": {"fields": {name: value_of(inner) for name, inner in plain.items()}}}
+        case list():
+            return {"array_value": {"values": [value_of(inner) for inner in plain]}}
         case _:
             raise TypeError(f"A {type(plain).__name__} cannot be stored.")
 
@@ -243,6 +246,8 @@ def plain_of(value: Any) -> Any:
             return time_of(value.timestamp_value)
         case "map_value":
             return {name: plain_of(inner) for name, inner in value.map_value.fields.items()}
+        case "array_value":
+            return [plain_of(inner) for inner in value.array_value.values]
         case _:
             return None
 

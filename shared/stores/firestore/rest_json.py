@@ -20,7 +20,7 @@ from shared.stores.firestore.records import TEXTS, Document, Write, id_hash_of, 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND = timedelta(seconds=1)
 
-_NAMES = tuple(name for name in FIELDS if name != "key" and name not in TEXTS)
+_NAMES = tuple(name for name in FIELDS if name not in {"key", "bell", *TEXTS})
 _values = attrgetter(*_NAMES)
 
 
@@ -54,6 +54,8 @@ def creating(record: Delivery, root: str) -> JsonWrite:
     fields["payload"] = {"stringValue": to_json(dict(record.payload))}
     fields["metadata"] = {"stringValue": to_json(dict(record.metadata)) if record.metadata else "{}"}
     fields["attempts_log"] = {"stringValue": _attempts(record.attempts_log) if record.attempts_log else "[]"}
+    if record.bell:
+        fields["bell"] = {"arrayValue": {"values": [{"stringValue": waiter} for waiter in sorted(record.bell)]}}
     if record.provider_id:
         fields["id_hash"] = {"stringValue": id_hash_of(record)}
     if record.state is State.PENDING:
@@ -125,6 +127,8 @@ def _value(value: Mapping[str, Any]) -> dict[str, Any]:
             return {"timestampValue": _timestamp(inner)}
         case "map_value":
             return {"mapValue": {"fields": _fields(inner["fields"])}}
+        case "array_value":
+            return {"arrayValue": {"values": [_value(one) for one in inner["values"]]}}
         case _:
             raise TypeError(f"A {kind} is never written.")
 
@@ -161,5 +165,7 @@ def _plain(value: Mapping[str, Any]) -> Any:
             return _EPOCH + timedelta(microseconds=micros)
         case {"mapValue": inner}:
             return {name: _plain(one) for name, one in inner.get("fields", {}).items()}
+        case {"arrayValue": inner}:
+            return [_plain(one) for one in inner.get("values", [])]
         case _:
             return None

@@ -98,7 +98,7 @@ def test_the_end_and_the_replies_are_one_commit_and_then_the_tasks_are_made(serv
         {"type": "text", "content": {"body": body}, "reply_to": None, "to": f"+{PERSON}"} for body in ("one", "two")
     ]
     assert [reply.after for reply in replies] == [None, replies[0].key]
-    assert service.made == [(Task.of(replies[0]), NOW), (Task.of(replies[1]), NOW + timedelta(seconds=0.3))]
+    assert service.made == [(Task.of(replies[0]), NOW), (Task.of(replies[1]), NOW + timedelta(seconds=1))]
 
 
 def test_generator_output_is_stored_and_sent_only_when_it_ends(service: Service) -> None:

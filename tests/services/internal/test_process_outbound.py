@@ -12,7 +12,7 @@ from shared.domain.delivery.operator import replay
 from shared.domain.errors import QueueUnavailable
 from shared.domain.identity import Echo
 from shared.domain.marks import Block, Outage, RefusedCredential
-from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
+from shared.domain.record import WAKE, Delivery, Kind, ReceiptKind, State, Task, waiter
 from shared.operations.timeline.build import shown
 from tests.support import parts
 from tests.support.internal_service import FINAL, LAST, OLDER, PLUS, T0, Make, Service, note, said
@@ -210,7 +210,9 @@ def test_a_guard_that_is_false_for_now_makes_it_wait_and_writes_nothing(
     assert (service.get(record), provider.requests) == (record, [])
     assert service.internal.store.asked("change_marks") == []
     if age == T0:
-        assert service.made == [(replace(Task.of(record), hop=1), NOW + timedelta(seconds=seconds))]
+        alone_since = NOW if why == "predecessor" else None
+        hop = replace(Task.of(record), hop=1, alone_since=alone_since)
+        assert service.made == [(hop, NOW + timedelta(seconds=seconds))]
     else:
         assert service.made == [(Task.of(record), record.due_at)]
     if not fields:
@@ -265,6 +267,106 @@ def test_replayed_message_follows_those_it_released(service: Service, provider: 
 
 def a_text(body: str) -> dict[str, Any]:
     return {**a_reply().payload, "content": {"body": body}}
+
+
+# ---- the bell
+
+
+def test_message_enters_the_bell_of_the_one_before_it_and_is_woken_when_that_ends(
+    service: Service, provider: parts.Provider
+) -> None:
+    first, second = service.put(a_reply(1)), service.put(a_reply(2, after=a_reply(1).key))
+    assert service.arrive(second) == (200, {"state": "waiting"})
+    assert service.get(first).bell == {waiter(second)}
+    service.internal.queue.calls.clear()
+    assert service.arrive(service.get(first)) == (200, {"state": "done"})
+    ((wake, at),) = service.made
+    assert (wake.key, wake.generation, at) == (second.key, WAKE, None)
+    assert service.process(wake) == (200, {"state": "done"})
+    assert len(provider.requests) == 2
+
+
+def test_message_that_waits_for_something_else_enters_no_bell(service: Service) -> None:
+    first = service.put(a_reply(1))
+    second = service.put(a_reply(2, after=first.key))
+    blocked(service)
+    assert service.arrive(second) == (200, {"state": "waiting"})
+    assert service.get(first) == first
+
+
+def test_hop_for_another_reason_does_not_carry_since_when_it_waited_alone(service: Service) -> None:
+    second = service.put(a_reply(2, after=service.put(a_reply(1)).key))
+    blocked(service)
+    service.process(replace(Task.of(second), hop=4, alone_since=NOW - timedelta(minutes=9)))
+    assert [(task.hop, task.alone_since) for task, _ in service.made] == [(5, None)]
+
+
+def test_message_in_the_bell_writes_nothing_when_it_hops_again(service: Service) -> None:
+    service.put(a_reply(1))
+    second = service.put(a_reply(2, after=a_reply(1).key))
+    service.arrive(second)
+    service.internal.store.calls.clear()
+    service.arrive(second, hop=1)
+    assert [name for name, *_ in service.internal.store.calls] == ["get", "marks", "get", "change"]
+
+
+def test_message_that_enters_the_bell_does_not_look_again(service: Service) -> None:
+    second = service.put(a_reply(2, after=service.put(a_reply(1)).key))
+    service.internal.store.calls.clear()
+    service.arrive(second)
+    assert [name for name, *_ in service.internal.store.calls][-3:] == ["get", "change", "change"]
+
+
+def test_message_whose_predecessor_ends_before_it_is_in_the_bell_goes_at_once(service: Service) -> None:
+    """The end was written after the look: it rings for nobody, so a message that did not get in looks again."""
+    first, second = service.put(a_reply(1)), service.put(a_reply(2, after=a_reply(1).key))
+
+    def end_first(name: str, key: str = "", *_: Any) -> None:
+        if name == "change" and key == first.key:
+            service.internal.store.before = lambda *_: None
+            assert service.arrive(first) == (200, {"state": "done"})
+
+    service.internal.store.before = end_first
+    assert service.arrive(second) == (200, {"state": "done"})
+
+
+def test_task_that_finds_a_message_final_rings_for_one_that_was_killed(service: Service) -> None:
+    second = service.put(a_reply(2, after=a_reply(1).key))
+    first = service.put(a_reply(1, bell=frozenset({waiter(second)}), **ended(State.DONE)))
+    assert service.arrive(first) == (200, {"state": "done"})
+    assert [task.key for task, _ in service.made] == [second.key]
+
+
+def test_queue_that_takes_no_wake_task_fails_no_task(service: Service, capfd: pytest.CaptureFixture[str]) -> None:
+    second = service.put(a_reply(2, after=a_reply(1).key))
+    first = service.put(a_reply(1, bell=frozenset({waiter(second)})))
+    service.internal.queue.before = lambda *_: QueueUnavailable()
+    assert service.arrive(first) == (200, {"state": "done"})
+    assert said(capfd, "unexpected_error")["stage"] == "wake"
+
+
+def test_message_that_has_waited_ten_minutes_alone_goes_before_the_one_before_it(service: Service) -> None:
+    first = service.put(a_reply(1, **doubtful(100)))
+    second = service.put(a_reply(2, after=first.key))
+    task = replace(Task.of(second), hop=9, alone_since=NOW - timedelta(minutes=10))
+    assert service.process(task) == (200, {"state": "done"})
+    assert service.get(second).overtook == first.key
+
+
+A_SECOND_AGO = NOW - timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    "marks",
+    [{"down": Outage(A_SECOND_AGO)}, {"block": Block(A_SECOND_AGO, timedelta(hours=1), 131031)}],
+    ids=["breaker", "block"],
+)
+def test_elected_message_whose_patience_is_over_says_which_one_it_overtook(service: Service, marks: Any) -> None:
+    first = service.put(a_reply(1, **doubtful(100)))
+    second = service.put(a_reply(2, after=first.key))
+    put_marks(service.internal.store.port, **marks)
+    assert service.process(replace(Task.of(second), hop=9, alone_since=NOW - timedelta(minutes=10)))[0] == 200
+    assert service.get(second).overtook == first.key
 
 
 # ---- receipts that come late, and of another round
