@@ -155,7 +155,7 @@ def _discard(script: Script) -> int:
 
 def _cancel(script: Script) -> int:
     with suppress(NotAllowed):
-        Cancel(ScriptedStore(script), script.play.limits, ScriptedClock(script))(_task(script).key)
+        Cancel(ScriptedStore(script), _dispatch(script), script.play.limits, ScriptedClock(script))(_task(script).key)
     return 200
 
 

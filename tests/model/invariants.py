@@ -11,11 +11,11 @@ from shared.domain.guards import predecessor_finished
 from shared.domain.identity import sender_id
 from shared.domain.limits import DoubtPolicy
 from shared.domain.marks import Marks
-from shared.domain.record import Delivery, Kind, State, Task, is_cancelled
-from tests.model.entries import WEBHOOK, Reached
+from shared.domain.record import MOST_WAITERS, Delivery, Kind, State, Task, is_cancelled, waiter
+from tests.model.entries import CANCEL, OF_TASKS, WEBHOOK, Reached
 from tests.model.ports import AWAY, NOT_SENT, WRITTEN, Call, fingerprint
 from tests.model.setting import IN_TIME, Setting
-from tests.model.world import FUTURE, PAST, SENDER, Mishap, Row, Worker, World, claims
+from tests.model.world import FUTURE, PAST, SENDER, Ended, Mishap, Row, Worker, World, claims
 
 SENDER_MARKS = sender_id("meta", SENDER)
 
@@ -26,7 +26,7 @@ def of_state(setting: Setting, world: World) -> str | None:
     """What must hold at any moment."""
     for place, row in enumerate(world.rows):
         name = setting.names[place]
-        if sum(task.key == setting.keys[place] for task in world.tasks) > setting.most_tasks:
+        if sum(task.key == setting.keys[place] and not task.wake for task in world.tasks) > setting.most_tasks:
             return f"I5: more than {setting.most_tasks} live tasks of {name}"
         if place < setting.events:
             fault = _of_event(setting, world, name, row)
@@ -82,12 +82,16 @@ def of_write(
         return f"I2: {name} is written dead over a receipt of its round"
     if after.state is State.DEAD and after.reason == "waited" and world.gave_up[place] != after.round:
         return f"I2: {name} ends by the give_up_at of an earlier round, without a try"
+    if after.bell and after.round > found.round:
+        return f"bell: a new round of {name} begins with who waited in the one before"
+    if after.round == found.round and not after.bell >= found.bell:
+        return f"bell: {name} forgets who waits for it"
     if _is_swept_early(setting, found, after):
         return f"I5: the sweep comes to {name} before it is due"
     if fault := _of_outage(setting, world, worker, reached, found, after):
         return fault
     if isinstance(step.next, Run) and place >= setting.events:
-        return _of_lease(setting, name, worker, reached, found)
+        return _of_lease(setting, name, worker, reached, found, after)
     if isinstance(step.next, Run) and setting.backend:
         return _of_event_lease(setting.backend, name, worker, reached, found)
     return None
@@ -143,8 +147,17 @@ def _of_event_lease(backend: str, name: str, worker: Worker, reached: Reached, f
     return None
 
 
-def _of_lease(setting: Setting, name: str, worker: Worker, reached: Reached, found: Delivery) -> str | None:
+def _of_lease(
+    setting: Setting, name: str, worker: Worker, reached: Reached, found: Delivery, after: Delivery
+) -> str | None:
     """What must hold when a message is leased, which means that it will be sent."""
+    is_before_it = _is_before(worker, reached, found)
+    if is_before_it and _is_being_sent(worker, reached, found):
+        return f"I9: {name} goes while the one before it is being sent"
+    if is_before_it and not _has_no_patience(worker):
+        return f"guards: {name} is leased although it has to wait (predecessor)"
+    if after.overtook != (found.after if is_before_it else found.overtook):
+        return f"I9: {name} says that it overtook {after.overtook and setting.name_of(after.overtook)}"
     if why := _held_back(setting, worker, reached, found):
         return f"guards: {name} is leased although it has to wait ({why})"
     if found.current_receipts.any:
@@ -155,11 +168,7 @@ def _of_lease(setting: Setting, name: str, worker: Worker, reached: Reached, fou
 
 
 def _held_back(setting: Setting, worker: Worker, reached: Reached, found: Delivery) -> str | None:
-    """What this worker has read that forbids it to send."""
-    for call, answer in _story(worker, reached):
-        looked = call.name == "store.get" and call.args[0] == found.after
-        if looked and not predecessor_finished(found, answer.record if answer else None):
-            return "predecessor"
+    """What else this worker has read that forbids it to send."""
     if setting.may_be_suspended and _tenant_seen(worker, reached) is not False:
         return "suspended"
     seen = marks_seen(worker, reached, SENDER_MARKS)
@@ -175,6 +184,22 @@ def _held_back(setting: Setting, worker: Worker, reached: Reached, found: Delive
     if (found.doubts or seen.down) and not _has_probed(worker, reached):
         return "not probed"
     return None
+
+
+def _is_before(worker: Worker, reached: Reached, record: Delivery) -> bool:
+    """Whether the one before it has not ended, as this worker has read or written it last."""
+    return not predecessor_finished(record, _last_shown(worker, reached, record.after))
+
+
+def _is_being_sent(worker: Worker, reached: Reached, record: Delivery) -> bool:
+    """Whether another attempt has the one before it, as this worker has read."""
+    before = _last_shown(worker, reached, record.after)
+    return before is not None and before.state is State.LEASED and before.lease_until == FUTURE
+
+
+def _has_no_patience(worker: Worker) -> bool:
+    """Whether the worker's task has waited for the one before, and for nothing else, for as long as it may."""
+    return isinstance(worker.subject, Task) and worker.subject.alone_since == PAST
 
 
 def _tenant_seen(worker: Worker, reached: Reached) -> bool | None:
@@ -242,8 +267,10 @@ def _was_answered(worker: Worker, reached: Reached) -> bool:
 # ---- of every task, send and answer
 
 
-def of_task(setting: Setting, worker: Worker, reached: Reached, task: Task) -> str | None:
+def of_task(setting: Setting, world: World, worker: Worker, reached: Reached, task: Task) -> str | None:
     """What must hold when a task is made: one that knows of a newer generation starts no hop."""
+    if task.wake:
+        return of_wake(setting, world, worker, reached, task, is_new=True)
     seen = [_shown(call, answer) for call, answer in _story(worker, reached)]
     newest = next((record for record in reversed(seen) if record and record.key == task.key), None)
     if task.hop and newest is not None and task.generation < newest.generation:
@@ -252,7 +279,58 @@ def of_task(setting: Setting, worker: Worker, reached: Reached, task: Task) -> s
         backend = marks_seen(worker, reached, setting.backend)
         if backend and backend.down and backend.down.by not in (None, task.key) and newest.due_at == PAST:
             return f"O7: {setting.name_of(task.key)} waits though only another event failed"
+    return _of_lonely_hop(setting, worker, reached, newest) if task.alone_since and newest else None
+
+
+def _of_lonely_hop(setting: Setting, worker: Worker, reached: Reached, record: Delivery) -> str | None:
+    """What must hold when a message hops because of the one before it, and of nothing else."""
+    name, before = setting.name_of(record.key), _last_shown(worker, reached, record.after)
+    if before is None or predecessor_finished(record, before):
+        return f"bell: {name} hops though the one before it has ended"
+    if waiter(record) not in before.bell and len(before.bell) < MOST_WAITERS:
+        return f"bell: {name} hops and is not in the bell of {setting.name_of(before.key)}"
+    if _has_no_patience(worker) and not _is_being_sent(worker, reached, record):
+        return f"I9: {name} hops though it has waited long enough"
+    if _waits_for_more(setting, worker, reached, record):
+        return f"I9: {name} loses patience while it waits for something else"
     return None
+
+
+def _waits_for_more(setting: Setting, worker: Worker, reached: Reached, record: Delivery) -> bool:
+    """Whether something other than the message before it is in its way, as this worker has read."""
+    seen = marks_seen(worker, reached, SENDER_MARKS)
+    assert seen is not None
+    refused = (
+        seen.refused
+        if seen.refused and seen.refused.fingerprint == fingerprint(credential_of(worker, reached))
+        else None
+    )
+    is_suspended = setting.may_be_suspended and _tenant_seen(worker, reached) is not False
+    ends = (seen.block, seen.down, refused)
+    return (
+        is_suspended or FUTURE in (record.due_at, record.doubt_until) or any(one and one.until != PAST for one in ends)
+    )
+
+
+def of_wake(setting: Setting, world: World, worker: Worker, reached: Reached, task: Task, is_new: bool) -> str | None:
+    """What must hold when a record is rung for: it has ended, and each of its ends wakes who waits once."""
+    name = setting.name_of(task.key)
+    assert isinstance(worker.subject, Task)
+    ended = _last_shown(worker, reached, worker.subject.key)
+    if ended is None or not ended.final:
+        return f"bell: {name} is woken though nobody has seen the end of {setting.name_of(worker.subject.key)}"
+    if not is_new and ring_of(worker, reached, task) not in world.rung:
+        return f"bell: {name} is not woken, its wake task has the name of another one"
+    return None
+
+
+def ring_of(worker: Worker, reached: Reached, task: Task) -> tuple[str, str, int, int, State]:
+    """Who is woken by this task, and which end of which record wakes it."""
+    assert isinstance(worker.subject, Task)
+    ended = _last_shown(worker, reached, worker.subject.key)
+    return (
+        (task.key, ended.key, ended.round, ended.generation, ended.state) if ended else (task.key, "", 0, 0, State.DONE)
+    )
 
 
 def of_send(setting: Setting, world: World, worker: Worker, place: int) -> str | None:
@@ -270,12 +348,21 @@ def of_handover(setting: Setting, world: World, place: int) -> str | None:
     if place < setting.first_message or row is None or row.record.round or world.ledger[place].this_round:
         return None
     for other in range(setting.first_message, len(world.rows)):
-        before = world.rows[other]
-        if other < place and before and not before.record.round and not before.record.finished:
+        there = world.rows[other]
+        is_open = there is not None and not there.record.round and not there.record.finished
+        if _has_overtaken(world, other, place):
+            continue
+        if other < place and is_open:
             return f"I9: {setting.names[place]} is handed over before {setting.names[other]}"
         if other > place and world.ledger[other].this_round:
             return f"I9: {setting.names[place]} is handed over after {setting.names[other]}"
     return None
+
+
+def _has_overtaken(world: World, one: int, other: int) -> bool:
+    """Whether of two messages the later one, or one between them, went before the one before it had ended."""
+    between = world.rows[min(one, other) + 1 : max(one, other) + 1]
+    return any(row and row.record.overtook for row in between)
 
 
 def of_answer(setting: Setting, world: World, worker: Worker, reached: Reached, status: int) -> str | None:
@@ -286,9 +373,35 @@ def of_answer(setting: Setting, world: World, worker: Worker, reached: Reached, 
                 return f"I1: Meta is answered 200, but {setting.names[place]} is not stored with its task"
     if worker.token in claims(world) and not any(answer == AWAY for answer in worker.answers):
         return f"O4: an attempt answers {status} and keeps its claim"
+    if worker.answers and isinstance(worker.answers[0], Ended):
+        return None  # what it did is forgotten
     if setting.patient and status == 409:
         return _thrown_away(setting, world, worker, reached)
+    return _of_bell(setting, worker, reached, status)
+
+
+def _of_bell(setting: Setting, worker: Worker, reached: Reached, status: int) -> str | None:
+    """Whoever knows that a record has ended, and comes no more, has rung for all in its bell. A wake task does not come
+    back because another attempt is at work.
+    """
+    task = worker.subject
+    if not isinstance(task, Task) or worker.entry not in (*OF_TASKS, CANCEL):
+        return None
+    if task.wake and status == 409 and not _has_held(worker, reached, task.key):
+        return f"bell: a wake task of {setting.name_of(task.key)} comes back"
+    ended = _last_shown(worker, reached, task.key)
+    if status != 200 or ended is None or not ended.final or (worker.entry == CANCEL and not is_cancelled(ended)):
+        return None
+    made = [(call.args[0], answer) for call, answer in _story(worker, reached) if call.name == "queue.ensure"]
+    rung = {waiter_of(other) for other, _ in made if other.wake}
+    if not rung >= ended.bell and not any(answer == AWAY for _, answer in made):
+        return f"bell: {setting.name_of(task.key)} has ended, and who waits for it is not woken"
     return None
+
+
+def waiter_of(task: Task) -> str:
+    """The record of a task as a bell names it."""
+    return f"{task.key}.{task.correlation_id}"
 
 
 def _is_durable(world: World, place: int) -> bool:
@@ -343,6 +456,23 @@ def _has_leased(worker: Worker, reached: Reached) -> bool:
         call.name == "store.commit" and answer == WRITTEN and isinstance(call.args[2].next, Run)
         for call, answer in _story(worker, reached)
     )
+
+
+def _has_held(worker: Worker, reached: Reached, key: str) -> bool:
+    """Whether the worker had the lease, as it has read or written."""
+    shown = (_shown(call, answer) for call, answer in _story(worker, reached))
+    return any(record and record.key == key and record.token == worker.token for record in shown)
+
+
+def _last_shown(worker: Worker, reached: Reached, key: str | None) -> Delivery | None:
+    """The record as the worker has read or written it last; None if it is gone or was never looked at."""
+    last: Delivery | None = None
+    for call, answer in _story(worker, reached):
+        if call.name == "store.get" and call.args[0] == key:
+            last = _shown(call, answer)
+        elif (found := _shown(call, answer)) and found.key == key:
+            last = found
+    return last
 
 
 def _shown(call: Call, answer: object) -> Delivery | None:

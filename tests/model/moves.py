@@ -65,7 +65,11 @@ class Model:
         (task,) = world.tasks
         planned = self._workers.through(world, task.kind, task)
         down = Outage(PAST) if self._setting.down else None
-        return planned._replace(marks=replace(planned.marks, down=down))
+        world = planned._replace(marks=replace(planned.marks, down=down))
+        if not self._setting.bells:
+            for place in range(self._setting.events, places):
+                world = self._set(world, place, bell=frozenset())
+        return world
 
     def final(self, world: World) -> bool:
         """Whether all has come to an end: nothing under way, every record final or deleted."""
@@ -116,6 +120,10 @@ class Model:
             name = self._setting.task_name(task)
             if is_free:
                 yield from self._workers.begin(world, task.kind, task, f"the queue delivers {name}", True)
+            if world.may(Mishap.PATIENCE) and task.alone_since == NOW:
+                after = world.spent(Mishap.PATIENCE)
+                over = world.tasks - {task} | {replace(task, alone_since=PAST)}
+                yield Move(f"time: the patience of {name} is over", after._replace(tasks=over), False)
             if world.may(Mishap.TASK_LOST):
                 after = world.spent(Mishap.TASK_LOST)
                 after = after._replace(tasks=world.tasks - {task}, used=world.used | {task})

@@ -7,6 +7,7 @@ from tests.model.planting import Patch
 
 CHANGES, CREATE = "shared/domain/delivery/changes.py", "shared/domain/delivery/create.py"
 LIFECYCLE = "shared/domain/delivery/lifecycle.py"
+BELL = "shared/domain/delivery/bell.py"
 LEASE, SETTLE = "shared/domain/delivery/lease.py", "shared/domain/delivery/settle.py"
 SWEEP, OPERATOR = "shared/domain/delivery/sweep.py", "shared/domain/delivery/operator.py"
 RECORD = "shared/domain/record.py"
@@ -198,23 +199,23 @@ LOST = (
         "I2",
         "reply: limited, own write refused",
         LEASE,
-        "follows: Next = Ensure(record) if is_older(task, record) else Hop(record, until, slot)",
-        "follows: Next = None if is_older(task, record) else Hop(record, until, slot)",
+        "follows: Next = Ensure(record) if is_older(task, record) else Hop(record, until, slot, alone_since)",
+        "follows: Next = None if is_older(task, record) else Hop(record, until, slot, alone_since)",
     ),
     _mutant(
         "a task of an older generation keeps a chain of its own",
         "I5",
         "reply: blocked, killed",
         LEASE,
-        "follows: Next = Ensure(record) if is_older(task, record) else Hop(record, until, slot)",
-        "follows: Next = Hop(record, until, slot)",
+        "follows: Next = Ensure(record) if is_older(task, record) else Hop(record, until, slot, alone_since)",
+        "follows: Next = Hop(record, until, slot, alone_since)",
     ),
     _mutant(
         "a waiting record gets no next task",
         "I2",
         "order: two replies, two workers",
         LEASE,
-        "return _wait(record, task, word, until, why, slot=slot)",
+        "return _wait(record, task, word, until, why, slot=guard.slot, alone_since=guard.alone_since)",
         'return Step(Answer(TaskResult.ACK, "waiting"))',
     ),
     _mutant(
@@ -432,11 +433,11 @@ REPLAYS = (
         "replay: expired, discarded",
         OPERATOR,
         """
-        provider_id=None,
+        overtook=None,
         expire_at=None,
 """,
         """
-        provider_id=None,
+        overtook=None,
 """,
     ),
     _mutant(
@@ -446,10 +447,10 @@ REPLAYS = (
         OPERATOR,
         """
         provider_id=None,
-        expire_at=None,
+        bell=frozenset(),
 """,
         """
-        expire_at=None,
+        bell=frozenset(),
 """,
     ),
     _mutant(
@@ -514,6 +515,158 @@ GUARDED = (
     ),
 )
 
+# ---- the bell, and how long order lasts
+
+BELLS = (
+    _mutant(
+        "a message rings before its end is written",
+        "bell",
+        "order: two replies, two workers",
+        OUTBOUND,
+        """
+        settled = settle_with_retry(
+""",
+        """
+        self.dispatch.ring(Step(Answer(TaskResult.ACK, "done"), rings=leased))
+        settled = settle_with_retry(
+""",
+    ),
+    _mutant(
+        "whoever ends a message does not ring",
+        "bell",
+        "order: two replies, two workers",
+        SETTLE,
+        "return ringing(_settle_outbound(record, verdict, limits_of(record, limits), now, jitter), record)",
+        "return _settle_outbound(record, verdict, limits_of(record, limits), now, jitter)",
+    ),
+    _mutant(
+        "whoever finds a message final does not ring",
+        "bell",
+        "bell: killed, a wake task comes again",
+        BELL,
+        """
+    record = step.write or found
+""",
+        """
+    record = step.write or replace(found, bell=frozenset())
+""",
+    ),
+    _mutant(
+        "a cancel does not ring",
+        "bell",
+        "cancel: the first of two replies",
+        OPERATOR,
+        "return ringing(write(end(record, State.DROPPED, limits, now, reason=CANCELLED)), record)",
+        "return write(end(record, State.DROPPED, limits, now, reason=CANCELLED))",
+    ),
+    _mutant(
+        "a message that waits does not enter the bell",
+        "bell",
+        "bell: entered while its record ends",
+        OUTBOUND,
+        "if step.why == PREDECESSOR and before and may_enter(before, record):",
+        "if step.why == PREDECESSOR and before and before.final:",
+    ),
+    _mutant(
+        "a message that came too late for the bell does not look again",
+        "bell",
+        "bell: entered, own write refused, two workers",
+        OUTBOUND,
+        "if entered.write is None:",
+        "if entered is None:",
+    ),
+    _mutant(
+        "a wake task hops",
+        "bell",
+        "order: the first is refused, replayed",
+        LEASE,
+        "Ensure(record) if is_older(task, record) else Hop(",
+        "Ensure(record) if is_older(task, record) and task.generation != WAKE else Hop(",
+    ),
+    _mutant(
+        "a wake task has the name of the record's own task",
+        "bell",
+        "order: two replies, two workers",
+        IDENTITY,
+        'stable_hash("wake", waiting, finished, round_, generation, state)',
+        'stable_hash("task", waiting, 0, 0)',
+    ),
+    _mutant(
+        "a wake task is named without the round and the generation",
+        "bell",
+        "order: the first is refused, replayed",
+        IDENTITY,
+        'stable_hash("wake", waiting, finished, round_, generation, state)',
+        'stable_hash("wake", waiting, finished)',
+    ),
+    _mutant(
+        "a wake task comes back while another attempt is at work",
+        "bell",
+        "order: two replies, two workers",
+        LEASE,
+        "TaskResult.ACK if task.generation == WAKE else TaskResult.CONFLICT",
+        "TaskResult.CONFLICT",
+    ),
+    _mutant(
+        "a replay keeps who waited",
+        "bell",
+        "order: the first is refused, replayed",
+        OPERATOR,
+        """
+        bell=frozenset(),
+""",
+        "\n",
+    ),
+    _mutant(
+        "a message goes before its patience is over",
+        "guards",
+        "order: two replies, two workers",
+        GUARDS,
+        "if in_the_way and (ahead < patient_until or in_the_way.leased_at(now)):",
+        "if in_the_way and (ahead < alone_since or in_the_way.leased_at(now)):",
+    ),
+    _mutant(
+        "a message waits for the one before it without end",
+        "I9",
+        "patience: provider down",
+        GUARDS,
+        "if in_the_way and (ahead < patient_until or in_the_way.leased_at(now)):",
+        "if in_the_way:",
+    ),
+    _mutant(
+        "a message overtakes one that is being sent",
+        "I9",
+        "patience: over, killed",
+        GUARDS,
+        "if in_the_way and (ahead < patient_until or in_the_way.leased_at(now)):",
+        "if in_the_way and ahead < patient_until:",
+    ),
+    _mutant(
+        "patience runs during an outage",
+        "I9",
+        "patience: provider down",
+        GUARDS,
+        "return Wait(why, now + waits.claimed if marks.down.claim else probe_from, unclear)",
+        "return Wait(why, now + waits.claimed if marks.down.claim else probe_from, unclear, None, task.alone_since)",
+    ),
+    _mutant(
+        "a message does not say which one it overtook",
+        "I9",
+        "patience: over, our backoff, replayed",
+        LEASE,
+        "_leased(replace(record, overtook=overtakes or record.overtook), token,",
+        "_leased(record, token,",
+    ),
+    _mutant(
+        "a message that was elected does not say which one it overtook",
+        "I9",
+        "patience: provider down",
+        GUARDS,
+        "return Elect(frozenset(name for name, _ in claims), claims[0][1], unclear, overtakes)",
+        "return Elect(frozenset(name for name, _ in claims), claims[0][1], unclear)",
+    ),
+)
+
 # ---- outages, blocks, credentials
 
 OUTAGES = (
@@ -538,8 +691,8 @@ OUTAGES = (
         "guards",
         "outage: provider down repeatedly",
         GUARDS,
-        "return Elect(frozenset(name for name, _ in claims), claims[0][1], unclear) if claims else Go()",
-        "return Go()",
+        "return Elect(frozenset(name for name, _ in claims), claims[0][1], unclear, overtakes)",
+        "return Go(overtakes)",
     ),
     _mutant(
         "a claim does not ask whether the mark still stands",
@@ -643,5 +796,16 @@ OUTAGES = (
     ),
 )
 
-MUTANTS: Sequence[Mutant] = (*FENCE, *DURABLE, *LOST, *TWICE, *THROWN_AWAY, *REPLAYS, *CANCELS, *GUARDED, *OUTAGES)
+MUTANTS: Sequence[Mutant] = (
+    *FENCE,
+    *DURABLE,
+    *LOST,
+    *TWICE,
+    *THROWN_AWAY,
+    *REPLAYS,
+    *CANCELS,
+    *GUARDED,
+    *BELLS,
+    *OUTAGES,
+)
 BY_NAME: Mapping[str, Mutant] = {mutant.name: mutant for mutant in MUTANTS}

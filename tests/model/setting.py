@@ -36,6 +36,9 @@ class Setting:
     hops: int = 1  # what hops further is refused by the queue and comes back
     most_tasks: int = 2  # live ones of one record
     backend: str | None = None  # the id of the backend's marks, where the handler is behind an address
+    bells: bool = (
+        True  # the replies have those that wait for them in their bells; False: a version without bells planned
+    )
     down: bool = False  # the provider is marked as down at the start, and its wait is over
     blocking: bool = False  # a failed receipt speaks of the sender
     sweep: bool = False  # comes where a record has neither task nor worker
@@ -85,5 +88,6 @@ class Setting:
         return self.names[self.place(key)]
 
     def task_name(self, task: Task) -> str:
-        """In a trace: g is its generation, h its hop."""
-        return f"{self.name_of(task.key)} g{task.generation}.h{task.hop}"
+        """In a trace: g is its generation, h its hop; woken: it is a wake task."""
+        name = self.name_of(task.key)
+        return f"{name} woken" if task.wake else f"{name} g{task.generation}.h{task.hop}"

@@ -67,7 +67,7 @@ QUICK: Sequence[Setting] = (
     _plan("plan: killed, own write refused", 355, {M.CRASH: 1, M.AMBIGUOUS: 1}, workers=1),
     _plan("plan: store and queue away", 366, {M.STORE_AWAY: 1, M.QUEUE_AWAY: 1}, workers=1),
     _plan("plan: killed in the last attempt", 83, {M.CRASH: 1}, attempts=1, workers=1),
-    _plan("plan: two replies, killed", 842, {M.CRASH: 1}, replies=2, workers=1),
+    _plan("plan: two replies, killed", 1_250, {M.CRASH: 1}, replies=2, workers=1),
     _reply("reply: killed, answer lost", 4_787, {M.CRASH: 1, M.ANSWER_LOST: 1, M.DELIVERED_AGAIN: 1}),
     _reply("reply: killed, answer lost, no receipt ever", 2_105, {M.CRASH: 1, M.ANSWER_LOST: 1}, receipts=NEVER),
     _reply("reply: killed, answer lost, receipts without an echo", 2_417, {M.CRASH: 1, M.ANSWER_LOST: 1}, echo=False),
@@ -92,7 +92,6 @@ QUICK: Sequence[Setting] = (
     _reply("reply: two racing sweeps", 1_539, {M.SWEEP: 2}, workers=1, most_tasks=3),
     _reply("reply: limited, racing sweep", 1_190, {M.SWEEP: 1, M.LIMITED: 1}, workers=1),
     _resend("resend: receipts in time", 842, {M.ANSWER_LOST: 1, M.CRASH: 1}, workers=1),
-    _resend("resend: receipts late, two answers lost", 5_687, {M.ANSWER_LOST: 2, M.CRASH: 1}, receipts=LATE, workers=1),
     _resend(
         "resend: receipts late, three answers lost", 1_481, {M.ANSWER_LOST: 3}, receipts=LATE, workers=1, attempts=3
     ),
@@ -109,18 +108,51 @@ QUICK: Sequence[Setting] = (
     _resend(
         "resend: a guard is false for now", 1_722, {M.ANSWER_LOST: 1, M.BLOCKED_ELSEWHERE: 1}, receipts=LATE, workers=1
     ),
-    _resend(
-        "resend: released twice, own write refused",
-        7_679,
-        {M.SHUTDOWN: 2, M.ANSWER_LOST: 2, M.AMBIGUOUS: 1},
+    _reply("order: two replies, answer lost", 1_204, {M.ANSWER_LOST: 1}, replies=2, workers=1),
+    _reply("order: two replies, two workers", 5_498, {}, replies=2, receipts=NEVER),
+    _reply("order: the first is refused, replayed", 3_402, {M.REFUSED: 1, M.REPLAY: 1}, replies=2, workers=1),
+    _reply("order: a call and a message, answer lost", 1_532, {M.ANSWER_LOST: 1}, replies=2, calls=1, workers=1),
+    _reply("bell: entered while its record ends", 3_885, {}, replies=2, receipts=NEVER, bells=False),
+    _reply(
+        "bell: entered, killed, own write refused",
+        1_094,
+        {M.CRASH: 1, M.AMBIGUOUS: 1},
+        replies=2,
         receipts=NEVER,
         workers=1,
-        attempts=3,
+        bells=False,
     ),
-    _reply("order: two replies, answer lost", 856, {M.ANSWER_LOST: 1}, replies=2, workers=1),
-    _reply("order: two replies, two workers", 1_051, {}, replies=2, receipts=NEVER),
-    _reply("order: the first is refused, replayed", 1_186, {M.REFUSED: 1, M.REPLAY: 1}, replies=2, workers=1),
-    _reply("order: a call and a message, answer lost", 1_532, {M.ANSWER_LOST: 1}, replies=2, calls=1, workers=1),
+    _reply(
+        "bell: entered, store and queue away",
+        1_019,
+        {M.STORE_AWAY: 1, M.QUEUE_AWAY: 1},
+        replies=2,
+        receipts=NEVER,
+        workers=1,
+        bells=False,
+    ),
+    _reply(
+        "bell: killed, a wake task comes again",
+        716,
+        {M.CRASH: 1, M.DELIVERED_AGAIN: 1},
+        replies=2,
+        receipts=NEVER,
+        workers=1,
+    ),
+    _reply("bell: a wake task is lost", 426, {M.TASK_LOST: 1}, replies=2, receipts=NEVER, workers=1, sweep=True),
+    _reply("patience: over, killed", 903, {M.CRASH: 1, M.PATIENCE: 1}, replies=2, receipts=NEVER, workers=1),
+    _reply(
+        "patience: over, answer lost", 1_445, {M.ANSWER_LOST: 1, M.PATIENCE: 1}, replies=2, receipts=NEVER, workers=1
+    ),
+    _reply("patience: provider down", 2_025, {M.PROVIDER_DOWN: 1, M.PATIENCE: 1}, replies=2, receipts=NEVER, workers=1),
+    _reply(
+        "patience: over, our backoff, replayed",
+        1_044,
+        {M.PATIENCE: 1, M.RETRY: 1, M.REPLAY: 1},
+        replies=2,
+        receipts=NEVER,
+        workers=1,
+    ),
     _reply("replay: refused for good, the command killed", 329, {M.REFUSED: 1, M.REPLAY: 1, M.CRASH: 1}, workers=1),
     _reply(
         "replay: in doubt, --may-double",
@@ -168,9 +200,8 @@ QUICK: Sequence[Setting] = (
         workers=1,
         attempts=3,
     ),
-    _reply("cancel: the first of two replies", 284, {M.CANCEL: 1}, replies=2, workers=1),
+    _reply("cancel: the first of two replies", 566, {M.CANCEL: 1}, replies=2, workers=1),
     _reply("outage: provider down repeatedly", 651, {M.PROVIDER_DOWN: 4}, workers=1, attempts=1),
-    _reply("outage: two workers", 5_604, {M.PROVIDER_DOWN: 1}, attempts=1, receipts=NEVER, hops=0),
     _reply("outage: provider down, killed", 1_430, {M.PROVIDER_DOWN: 2, M.CRASH: 1}, workers=1),
     _reply(
         "outage: provider down, own write refused, shutdown",
@@ -187,7 +218,7 @@ QUICK: Sequence[Setting] = (
     ),
     _reply(
         "outage: two replies, provider down",
-        1_303,
+        2_288,
         {M.PROVIDER_DOWN: 2},
         replies=2,
         workers=1,
@@ -213,7 +244,7 @@ QUICK: Sequence[Setting] = (
     ),
     _reply(
         "block: two replies, a failed receipt blocks, own write refused",
-        764,
+        2_053,
         {M.FAILED_RECEIPT: 1, M.AMBIGUOUS: 1},
         replies=2,
         workers=1,
@@ -254,6 +285,13 @@ QUICK: Sequence[Setting] = (
         backend=BACKEND,
         workers=1,
     ),
+    _event("every call: an event", 521, {}, every_call=True),
+    _reply("every call: a reply, killed, answer lost", 833, {M.CRASH: 1, M.ANSWER_LOST: 1}, every_call=True, workers=1),
+)
+
+SLOW: Sequence[Setting] = (
+    _resend("resend: receipts late, two answers lost", 5_687, {M.ANSWER_LOST: 2, M.CRASH: 1}, receipts=LATE, workers=1),
+    _reply("outage: two workers", 5_604, {M.PROVIDER_DOWN: 1}, attempts=1, receipts=NEVER, hops=0),
     _event(
         "backend: refuses every call, own write refused, shutdown",
         3_494,
@@ -261,11 +299,6 @@ QUICK: Sequence[Setting] = (
         backend=BACKEND,
         workers=1,
     ),
-    _event("every call: an event", 521, {}, every_call=True),
-    _reply("every call: a reply, killed, answer lost", 833, {M.CRASH: 1, M.ANSWER_LOST: 1}, every_call=True, workers=1),
-)
-
-SLOW: Sequence[Setting] = (
     _event(
         "backend: two events, two workers",
         16_802,
@@ -302,7 +335,13 @@ SLOW: Sequence[Setting] = (
     _plan("end to end: killed, own write refused, two webhooks", 22_935, {M.CRASH: 1, M.AMBIGUOUS: 1}, webhooks=2),
     _plan("end to end: killed, answer lost", 7_665, {M.CRASH: 1, M.ANSWER_LOST: 1}),
     _plan("end to end: racing sweep", 20_353, {M.SWEEP: 1}),
-    _plan("end to end: two replies, killed", 62_138, {M.CRASH: 1}, replies=2),
+    _plan(
+        "end to end: two replies, killed, own write refused",
+        5_559,
+        {M.CRASH: 1, M.AMBIGUOUS: 1},
+        replies=2,
+        workers=1,
+    ),
     _plan(
         "end to end: handler fails, killed, queue away",
         27_771,
@@ -361,7 +400,7 @@ SLOW: Sequence[Setting] = (
         {M.CREDENTIAL: 1, M.CRASH: 1},
         most_tasks=3,
     ),
-    _reply("reply: credential refused, two replies", 1_130, {M.CREDENTIAL: 2}, replies=2, workers=1),
+    _reply("reply: credential refused, two replies", 2_277, {M.CREDENTIAL: 2}, replies=2, workers=1),
     _reply("reply: three workers, killed, answer lost", 12_414, {M.CRASH: 1, M.ANSWER_LOST: 1}, workers=3),
     _resend(
         "resend: receipts in time, racing sweep, killed",
@@ -395,31 +434,89 @@ SLOW: Sequence[Setting] = (
     ),
     _resend(
         "resend: order, behind a replayed first",
-        46_826,
+        188_923,
         {M.ANSWER_LOST: 1, M.REFUSED: 1, M.REPLAY: 1},
         receipts=LATE,
         replies=2,
         workers=1,
     ),
-    _reply("order: two replies, killed, two workers", 20_365, {M.CRASH: 1}, replies=2),
+    _reply("order: two replies, killed, two workers", 4_302, {M.CRASH: 1}, replies=2, receipts=NEVER, hops=0),
     _reply(
-        "order: two replies, killed, answer lost", 364_638, {M.CRASH: 1, M.ANSWER_LOST: 1}, replies=2, receipts=NEVER
+        "order: two replies, killed, answer lost",
+        4_414,
+        {M.CRASH: 1, M.ANSWER_LOST: 1},
+        replies=2,
+        receipts=NEVER,
+        workers=1,
     ),
     _resend(
         "order: two replies, answer lost, refused",
-        1_752,
+        3_400,
         {M.ANSWER_LOST: 1, M.REFUSED: 1},
         replies=2,
         receipts=NEVER,
         workers=1,
     ),
-    _reply("order: three replies", 9_577, {}, replies=3, receipts=NEVER),
+    _reply("order: three replies, killed", 2_591, {M.CRASH: 1}, replies=3, receipts=NEVER, workers=1),
     _reply(
         "order: a call and a message, killed, answer lost",
         33_777,
         {M.CRASH: 1, M.ANSWER_LOST: 1},
         replies=2,
         calls=1,
+        workers=1,
+    ),
+    _reply(
+        "bell: entered, own write refused, two workers",
+        9_892,
+        {M.AMBIGUOUS: 1},
+        replies=2,
+        receipts=NEVER,
+        hops=0,
+        bells=False,
+    ),
+    _reply(
+        "bell: entered, killed, own write refused, two workers",
+        43_220,
+        {M.CRASH: 1, M.AMBIGUOUS: 1},
+        replies=2,
+        receipts=NEVER,
+        hops=0,
+        bells=False,
+    ),
+    _reply(
+        "bell: the first is refused, replayed, two workers",
+        73_993,
+        {M.REFUSED: 1, M.REPLAY: 1},
+        replies=2,
+        receipts=NEVER,
+        hops=0,
+    ),
+    _reply(
+        "bell: three replies, entered, killed", 1_759, {M.CRASH: 1}, replies=3, receipts=NEVER, workers=1, bells=False
+    ),
+    _reply(
+        "bell: a call and two messages, refused, replayed, killed",
+        85_563,
+        {M.CRASH: 1, M.REFUSED: 1, M.REPLAY: 1},
+        replies=3,
+        calls=1,
+        receipts=NEVER,
+        workers=1,
+        most_tasks=3,
+    ),
+    _reply("bell: the first is cancelled, two workers", 19_113, {M.CANCEL: 1}, replies=2, receipts=NEVER),
+    _reply(
+        "bell: the first is cancelled, killed", 2_139, {M.CANCEL: 1, M.CRASH: 1}, replies=2, receipts=NEVER, workers=1
+    ),
+    _reply("patience: over, two workers", 13_458, {M.PATIENCE: 1}, replies=2, receipts=NEVER),
+    _reply("patience: over twice, three replies", 1_589, {M.PATIENCE: 2}, replies=3, receipts=NEVER, workers=1),
+    _reply(
+        "patience: blocked, credential replaced",
+        51_690,
+        {M.PATIENCE: 1, M.BLOCKED: 1, M.CREDENTIAL: 1},
+        replies=2,
+        receipts=NEVER,
         workers=1,
     ),
     _reply(
@@ -477,12 +574,20 @@ SLOW: Sequence[Setting] = (
         receipts=LATE,
         workers=1,
     ),
+    _resend(
+        "resend: released twice, own write refused",
+        7_679,
+        {M.SHUTDOWN: 2, M.ANSWER_LOST: 2, M.AMBIGUOUS: 1},
+        receipts=NEVER,
+        workers=1,
+        attempts=3,
+    ),
     _reply("outage: provider down, two workers", 19_131, {M.PROVIDER_DOWN: 1}, attempts=1),
     _reply("outage: provider down twice, two workers", 99_746, {M.PROVIDER_DOWN: 2}, attempts=1),
     _reply("outage: provider down, killed, two workers", 111_335, {M.PROVIDER_DOWN: 1, M.CRASH: 1}, most_tasks=3),
     _reply(
         "outage: two replies, provider down, two workers",
-        39_522,
+        181_272,
         {M.PROVIDER_DOWN: 1},
         replies=2,
         attempts=1,
@@ -510,7 +615,7 @@ SLOW: Sequence[Setting] = (
     ),
     _resend(
         "outage: resend, two replies, answer lost, provider down",
-        15_136,
+        35_288,
         {M.ANSWER_LOST: 1, M.PROVIDER_DOWN: 1},
         receipts=LATE,
         replies=2,
@@ -526,10 +631,11 @@ SLOW: Sequence[Setting] = (
         workers=1,
     ),
     _reply(
-        "block: two replies, a failed receipt blocks, two workers",
-        68_848,
-        {M.FAILED_RECEIPT: 1},
+        "block: two replies, a failed receipt blocks, killed",
+        4_788,
+        {M.FAILED_RECEIPT: 1, M.CRASH: 1},
         replies=2,
+        workers=1,
         blocking=True,
         most_tasks=3,
     ),
@@ -570,15 +676,15 @@ SLOW: Sequence[Setting] = (
     _reply("every call: a reply, killed, two workers", 40_786, {M.CRASH: 1}, every_call=True, receipts=NEVER),
     _reply("every call: two workers after an outage", 104_683, {}, every_call=True, receipts=NEVER, hops=0, down=True),
     _reply("outage: over, killed, two workers", 46_166, {M.CRASH: 1}, receipts=NEVER, down=True),
-    _reply("outage: over, two replies, two workers", 28_596, {}, replies=2, receipts=NEVER, hops=0, down=True),
+    _reply("outage: over, two replies, two workers", 110_510, {}, replies=2, receipts=NEVER, hops=0, down=True),
     _reply("every call: a reply, receipts in time", 13_841, {}, every_call=True),
     _reply(
         "every call: a reply, limited", 25_570, {M.LIMITED: 1}, every_call=True, receipts=NEVER, hops=0, most_tasks=3
     ),
     _resend("every call: a resend", 421, {M.ANSWER_LOST: 1}, every_call=True, receipts=NEVER, workers=1),
-    _reply("every call: two replies", 36_225, {}, every_call=True, replies=2, receipts=NEVER, hops=0),
+    _reply("every call: two replies", 117_443, {}, every_call=True, replies=2, receipts=NEVER, hops=0),
     _reply(
-        "every call: two replies, killed", 1_491, {M.CRASH: 1}, every_call=True, replies=2, receipts=NEVER, workers=1
+        "every call: two replies, killed", 1_577, {M.CRASH: 1}, every_call=True, replies=2, receipts=NEVER, workers=1
     ),
 )
 

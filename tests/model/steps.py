@@ -222,12 +222,18 @@ class Steps:
         task: Task = reached.call.args[0]
         name = self._setting.task_name(task)
         if task.hop > self._setting.hops:
-            yield Outcome("cannot hop any further", AWAY, world)
+            broken = invariants.of_task(self._setting, world, worker, reached, task)
+            yield Outcome("cannot hop any further", AWAY, world, broken=broken)
         elif any(_name_of(other) == _name_of(task) for other in world.tasks | world.used):
-            yield Outcome(f"finds task {name} made already", MADE, world)
+            broken = (
+                invariants.of_wake(self._setting, world, worker, reached, task, is_new=False) if task.wake else None
+            )
+            yield Outcome(f"finds task {name} made already", MADE, world, broken=broken)
         else:
-            broken = invariants.of_task(self._setting, worker, reached, task)
+            broken = invariants.of_task(self._setting, world, worker, reached, task)
             after = world._replace(tasks=world.tasks | {task})
+            if task.wake:
+                after = after._replace(rung=world.rung | {invariants.ring_of(worker, reached, task)})
             yield Outcome(f"makes task {name}", MADE, after, broken=broken)
             yield from _mishap(world, Mishap.QUEUE_AWAY, f"cannot make task {name}", AWAY)
             yield from _mishap(after, Mishap.QUEUE_AWAY, f"makes task {name}, told that it could not", AWAY)

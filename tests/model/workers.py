@@ -130,6 +130,8 @@ def _accomplished(world: World, worker: Worker) -> World:
     if not isinstance(subject, Task):
         return world
     if worker.entry in OF_TASKS:
-        done = world.tasks & {subject}
+        done = {
+            task for task in world.tasks if task.key == subject.key and task.name == subject.name
+        }  # its patience may have ended meanwhile
         return world._replace(tasks=world.tasks - done, used=world.used | done)
     return world._replace(commands=world.commands - {(worker.entry, subject.key)})

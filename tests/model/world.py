@@ -62,6 +62,7 @@ class Mishap(IntEnum):
     BACKEND_DOWN = auto()  # the backend takes nothing
     BACKEND_LOST = auto()  # the backend does not answer in time
     GIVE_UP = auto()  # give_up_at passes
+    PATIENCE = auto()  # a message has waited for the one before it, and for nothing else, for as long as it may
     FAILED_RECEIPT = auto()  # accepted, but its receipt will say failed
     RECEIPT_TWICE = auto()
     SWEEP = auto()  # comes although nothing is wrong
@@ -137,6 +138,7 @@ class World(NamedTuple):
     workers: tuple[Worker, ...] = ()
     tasks: frozenset[Task] = frozenset()
     used: frozenset[Task] = frozenset()  # tasks that are over; their names are taken
+    rung: frozenset[tuple[str, str, int, int, State]] = frozenset()  # who was woken, by which end of which record
     flying: frozenset[Flying] = frozenset()
     unechoed: frozenset[tuple[str, ReceiptKind]] = frozenset()  # receipts without an echo, by the provider's id
     commands: frozenset[tuple[str, str]] = frozenset()  # a person's, by entry and key: asked for and not answered
