@@ -72,6 +72,7 @@ def build_webhook(environ: Mapping[str, str]) -> Webhook:
         channels=channels,
         limits=settings.limits,
         clock=clock,
+        id_key=settings["ID_KEY"].encode() if settings["TURNS"] == "contact" else None,
         counting=counting,
     )
     return Webhook(settings, accept, channels, store, queue, token, counting)

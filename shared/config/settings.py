@@ -45,6 +45,7 @@ LOCAL_SECRETS: Mapping[str, str] = {
     "META_VERIFY_TOKEN": "local-verify-token",
     "WHATSAPP_ACCESS_TOKEN": "local-access-token",
     "INTERNAL_TASK_TOKEN": "local-internal-token",
+    "ID_KEY": "local-id-key",
 }
 """Publicly known secrets for one machine: refused anywhere else."""
 MOST_TENANT_QUEUES = 480
@@ -287,6 +288,21 @@ SETTINGS: tuple[Setting, ...] = (
         "list; the token that tasks carry in the header X-Internal-Token",
         local="",
         secret=True,
+    ),
+    Setting(
+        "ID_KEY",
+        (WEBHOOK,),
+        printable,
+        "the key of the ids of contacts and turns; whoever loses it loses which messages belong together",
+        local="",
+        secret=True,
+    ),
+    Setting(
+        "TURNS",
+        (WEBHOOK,),
+        choice("contact", "none"),
+        "`contact`: the messages of one contact are handled one at a time, in order; `none`: each at once",
+        always="contact",
     ),
     Setting(
         "TASKS_SERVICE_ACCOUNT",

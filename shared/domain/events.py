@@ -13,6 +13,7 @@ from shared.domain.record import ReceiptKind
 class MessageReceived:
     """A customer wrote to a sender. `payload` is what the channel needs to read it again: `item` is what the provider
     sent, and the channel may add other fields. `item` is always there, and distinguishes a stored message from news.
+    `sent_at` is the provider's time; None if it says none.
     """
 
     provider: str
@@ -20,6 +21,7 @@ class MessageReceived:
     message_id: str
     contact: str
     payload: Mapping[str, Any]
+    sent_at: datetime | None = None
 
     @property
     def key(self) -> str:

@@ -27,6 +27,9 @@ PACED = "paced"
 PREDECESSOR = "predecessor"
 """Why a message waits: the one before it to the same contact has not ended."""
 
+TURN = "turn"
+"""Why an event waits: another one of its contact comes before it, or is being handled."""
+
 BUSY = "busy"
 """Why an event waits that is to be handled: its tenant's handler has its share of this process's request threads."""
 

@@ -49,6 +49,7 @@ class Waits:
     pace_late: timedelta = timedelta(seconds=10)  # how late a task may still use the slot that it reserved
     block: Backoff = Backoff(timedelta(seconds=600), 2, timedelta(seconds=6 * 3600))
     predecessor: Backoff = Backoff(timedelta(milliseconds=300), 2, timedelta(milliseconds=38_400))  # 0.3 s, 7 doublings
+    turn: Backoff = Backoff(timedelta(seconds=1), 2, timedelta(seconds=32))  # an event of the same contact; 5 doublings
     outage: Backoff = Backoff(timedelta(seconds=10), 2, timedelta(seconds=300))  # the provider or the backend is down
     claimed: timedelta = timedelta(seconds=15)  # another attempt probes
     doubtful_trial: timedelta = timedelta(seconds=60)  # how long a message in doubt lets a fresh one be the trial

@@ -187,6 +187,10 @@ class Delivery:
     """When its caller wants it sent; None: at once."""
     body_hash: str | None = None
     """Of the API's request that made it: another request with the same Idempotency-Key is a conflict."""
+    turn_id: str | None = None
+    """Of its contact at its sender: events with the same one are handled one at a time. None: it waits for none."""
+    position: str | None = None
+    """Where it is in its turn (shared.domain.turns)."""
     bell: frozenset[str] = frozenset()
     """The records that wait for this one alone, each as `waiter` names it: they get a wake task when it has ended."""
     overtook: str | None = None

@@ -8,7 +8,8 @@ further than the last.
 import asyncio
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, assert_never
 
 from shared import logs
@@ -31,6 +32,7 @@ from shared.domain.record import Delivery, Kind, State, Task
 from shared.domain.retention import UNKNOWN_SENDER_PAYLOAD_BYTES
 from shared.domain.tasks import own_task
 from shared.domain.tenants import Tenant
+from shared.domain.turns import position, turn_id
 from shared.pipeline import log_fields, receipts
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
@@ -97,6 +99,8 @@ class Accept:
     channels: Channels[IntakeChannel]
     limits: Limits
     clock: Clock
+    id_key: bytes | None = field(default=None, repr=False)
+    """The key of the ids of turns; None: events take no turns."""
     counting: WebhookCounting = NO_COUNTING
 
     async def __call__(self, incoming: Incoming, deadline: Deadline | None = None) -> None:
@@ -131,7 +135,9 @@ class Accept:
         stored: its outcome is RegistryUnavailable.
         """
         owners = await self.tenants.owners_of([_addressee(event) for event in events], deadline) if events else ()
-        records = await in_turns(lambda one: outcome_of(self._record, *one), zip(events, owners, strict=True))
+        now = self.clock.now()
+        each = zip(events, owners, range(len(events)), strict=True)
+        records = await in_turns(lambda one: outcome_of(self._record, *one, now), each)
         storable = [record for record in records if isinstance(record, Delivery)]
         made = iter(await self.store.create_all(storable, deadline) if storable else ())
         return [_mark_or_fault(record, owner, made) for record, owner in zip(records, owners, strict=True)]
@@ -219,7 +225,7 @@ class Accept:
         task = Task.of(mark.record, mark.pair)
         return {**log_fields.of_record(mark.record, self.channels), **log_fields.in_queue(task, self.queue)}
 
-    def _record(self, event: Arrival, owner: Tenant | Exception | None) -> Delivery:
+    def _record(self, event: Arrival, owner: Tenant | Exception | None, index: int, now: datetime) -> Delivery:
         if isinstance(owner, Exception):
             raise owner
         match event:
@@ -238,7 +244,7 @@ class Accept:
             refused = "unparsable"
         elif owner is None:
             refused, payload = "unknown_sender", _bounded(payload)
-        return create(
+        record = create(
             Kind.INBOUND,
             event.key,
             provider=event.provider,
@@ -248,8 +254,19 @@ class Accept:
             correlation_id=self.clock.token(),
             payload=payload,
             limits=self.limits,
-            now=self.clock.now(),
+            now=now,
             refused=refused,
+        )
+        return self._in_turn(record, event, index)
+
+    def _in_turn(self, record: Delivery, event: Arrival, index: int) -> Delivery:
+        """The record with its place in its contact's turn. What is no message of a contact has none."""
+        if self.id_key is None or record.final or not isinstance(event, MessageReceived) or not event.contact:
+            return record
+        return replace(
+            record,
+            turn_id=turn_id(self.id_key, event.provider, event.sender, event.contact),
+            position=position(event.sent_at, record.received_at, index, event.key),
         )
 
     def _log_new(self, mark: New) -> Mapping[str, Any]:

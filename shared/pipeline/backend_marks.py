@@ -55,7 +55,7 @@ class BackendMarks:
         until = self._clock.now() + lasts
         after = self._change(lambda now: marks.claimed(now, seen, election.claims, token, until), seen)
         if marks.is_elected(after, election.claims, token):
-            return after, Go()
+            return after, Go(election.overtakes)
         return after, Wait(election.why, self._clock.now() + self._limits.waits.claimed)
 
     def give_back(self, token: str) -> None:

@@ -84,6 +84,12 @@ class Store(Protocol):
         """
         ...
 
+    def in_turn(self, first: str, beyond: str, but: str) -> Delivery | None:
+        """The record with the last place in the index of turns (shared.domain.turns) from `first` to before `beyond`,
+        other than the one with the key `but`; None if there is none. It sees every write that was reported before.
+        """
+        ...
+
     def overdue(self, before: datetime, limit: int) -> Sequence[str]:
         """Keys of open records whose sweep_at has passed, longest overdue first."""
         ...

@@ -5,15 +5,19 @@ from dataclasses import dataclass, field, replace
 
 from shared import logs
 from shared.domain.delivery.answers import Answer, Hop, Run, Step, TaskResult
+from shared.domain.delivery.bell import enter, may_enter
 from shared.domain.delivery.lease import lease
+from shared.domain.delivery.settle import settle
 from shared.domain.errors import ItemUnparsable, SecretsUnavailable
 from shared.domain.events import OF_ACCOUNT
-from shared.domain.guards import BUSY, CREDENTIALS_UNAVAILABLE, Elect, Go, Guard, Wait
+from shared.domain.guards import BUSY, CREDENTIALS_UNAVAILABLE, TURN, Elect, Go, Guard, Wait
 from shared.domain.limits import Limits
 from shared.domain.marks import Marks
 from shared.domain.messages import Drop, Message
 from shared.domain.outbound.messages import InvalidReply, PlanItem
 from shared.domain.record import INVALID, Delivery, State, Task
+from shared.domain.turn_guard import turn_guard
+from shared.domain.turns import in_the_way, places_in_the_way
 from shared.domain.verdicts import (
     BackendDown,
     Dropped,
@@ -127,19 +131,38 @@ class ProcessInbound:
         try:
             if not self.handlers.handles(record.tenant, message.kind):
                 return _Call(message)
-            return self._guarded(record, message, self.handlers.of(record.tenant), task.hop)
+            return self._guarded(record, message, self.handlers.of(record.tenant), task)
         except SecretsUnavailable:
             return _Call(message, guard=Wait(CREDENTIALS_UNAVAILABLE, now + self.limits.waits.credentials_unavailable))
 
-    def _guarded(self, record: Delivery, message: Message, code: TenantCode, hop: int) -> _Call:
-        """The call with its guards: first the backend's mark, then a place for it, which it has from now on."""
+    def _guarded(self, record: Delivery, message: Message, code: TenantCode, task: Task) -> _Call:
+        """The call with its guards: the backend's mark, its contact's turn, and a place for it, which it then has."""
         seen = code.marks.read()
         guard = code.marks.guard(seen, record)
         if not isinstance(guard, Go | Elect):
             return _Call(message, code, seen, guard)
+        turn = self._turn(record, task)
+        if not isinstance(turn, Go):
+            return _Call(message, code, seen, turn)
         if self.places.take(record.tenant, self.tenants.are_several()):
-            return _Call(message, code, seen, guard, has_place=True)
-        return _Call(message, code, seen, Wait(BUSY, self.clock.now() + self.limits.waits.busy.after(hop)))
+            return _Call(message, code, seen, replace(guard, overtakes=turn.overtakes), has_place=True)
+        return _Call(message, code, seen, Wait(BUSY, self.clock.now() + self.limits.waits.busy.after(task.hop)))
+
+    def _turn(self, record: Delivery, task: Task) -> Guard:
+        """Whether another event of the contact is in the way. If one is, this event enters its bell and looks again,
+        because that one may have ended, or emptied its bell, meanwhile.
+        """
+        blocker = self._blocker(record)
+        while blocker is not None and may_enter(blocker, record):
+            self.store.change(blocker.key, lambda found: enter(found, record), seen=blocker)
+            blocker = self._blocker(record)
+        return turn_guard(blocker, task, self.limits, self.clock.now())
+
+    def _blocker(self, record: Delivery) -> Delivery | None:
+        if record.turn_id is None:
+            return None
+        now = self.clock.now()
+        return in_the_way(record, self.store.in_turn(*places_in_the_way(record, now), record.key), now)
 
     def _process(self, found: Delivery, tenant: str, call: _Call, task: Task, began: float) -> Answer:
         token = self.clock.token()
@@ -149,6 +172,8 @@ class ProcessInbound:
             call = replace(call, seen=seen, is_elected=isinstance(guard, Go))
             step = self._lease(found, tenant, guard, task, token)
         if isinstance(step.next, Run):
+            if call.code and self._is_overtaken(step.next.record):
+                return self._step_back(step.next.record, call, task, token)
             return self._run(step.next.record, call, task, token, began)
         if call.is_elected and call.code:
             call.code.marks.give_back(token)
@@ -164,6 +189,25 @@ class ProcessInbound:
             return lease(now, task, token, guard, self.limits, self.clock.now())
 
         return self.store.change(task.key, decide, seen=found)
+
+    def _is_overtaken(self, leased: Delivery) -> bool:
+        """Whether another event of the contact is being handled although this one has its lease. Two that looked at the
+        same time both saw nobody; of two that look after their leases, at least one sees the other.
+        """
+        return self._blocker(leased) is not None
+
+    def _step_back(self, leased: Delivery, call: _Call, task: Task, token: str) -> Answer:
+        """Give the lease back and wait for the other's, which is in the way at any position."""
+        limits, now = self.limits, self.clock.now()
+        step = self.store.change(leased.key, lambda found: settle(found, token, Released(), limits, now, 0), leased)
+        if call.is_elected and call.code:
+            call.code.marks.give_back(token)
+        if step.write is None:  # the lease has run out meanwhile, and another attempt has the record
+            return self.dispatch(step, task)
+        wait = Wait(TURN, self.clock.now() + limits.waits.turn.after(task.hop))
+        again = self._lease(step.write, leased.tenant, wait, task, token)
+        self._log_arrival(again)
+        return self.dispatch(again, task)
 
     def _run(self, record: Delivery, call: _Call, task: Task, token: str, began: float) -> Answer:
         logs.event("inbound_processing_started", attempt=record.attempt)

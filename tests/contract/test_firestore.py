@@ -31,6 +31,7 @@ from shared.domain.limits import Limits
 from shared.domain.listings import Listing
 from shared.domain.marks import DOWN, Block, Credential, Marks, Outage, claimed, is_elected
 from shared.domain.record import Delivery, Kind, ReceiptKind, State, Task
+from shared.domain.turns import places_in_the_way
 from shared.domain.verdicts import Accepted, Replied
 from shared.net.patience import FIRST_TRY, PATIENCE, Patience
 from shared.pipeline.intake import Created, Exists
@@ -155,6 +156,7 @@ def calls_of(store: FirestoreStore, record: Delivery) -> dict[str, Callable[[], 
         "create": lambda: store.create(record),
         "get": lambda: store.get(record.key),
         "change": lambda: store.change(record.key, adding),
+        "in_turn": lambda: store.in_turn("a/0", "a/1", record.key),
         "overdue": lambda: store.overdue(NOW, 10),
         "backlog": store.backlog,
         "load": lambda: store.load("default", NOW),
@@ -442,7 +444,7 @@ def test_no_call_goes_out_without_our_deadline(watched, middleman, a_record, met
 # ---- what a message costs
 
 
-def test_message_and_reply_cost_6_writes_5_commits_2_reads_and_the_marks(watched, middleman):
+def test_message_and_reply_cost_6_writes_5_commits_and_5_reads(watched, middleman):
     event = create(
         Kind.INBOUND,
         "e" * 40,
@@ -455,8 +457,12 @@ def test_message_and_reply_cost_6_writes_5_commits_2_reads_and_the_marks(watched
         limits=LIMITS,
         now=NOW,
     )
+    event = replace(event, turn_id="7" * 40, position="1")
     assert watched.create(event) == Created()
-    run = watched.change(event.key, lease_with("in")).next
+    found = watched.get(event.key)
+    assert watched.in_turn(*places_in_the_way(found, NOW), event.key) is None
+    run = watched.change(event.key, lease_with("in"), found).next
+    assert watched.in_turn(*places_in_the_way(run.record, NOW), event.key) is None
     plan = watched.change(event.key, settle_with("in", Replied(({"body": "hi"},))), run.record)
     reply = plan.create[0]
     found = watched.get(reply.key)
@@ -467,9 +473,26 @@ def test_message_and_reply_cost_6_writes_5_commits_2_reads_and_the_marks(watched
     )
     commits = [call for call in middleman.calls if call.method == "Commit"]
     reads = [call for call in middleman.calls if call.method == "BatchGetDocuments"]
-    assert len(middleman.calls) == len(commits) + len(reads) == 8
+    looks = [call for call in middleman.calls if call.method == "RunQuery"]
+    assert len(middleman.calls) == len(commits) + len(reads) + len(looks) == 10
     assert [call.writes for call in commits] == [1, 1, 2, 1, 1]
-    assert [call.reads for call in reads] == [1, 1, 1]
+    billed = [max(call.reads, 1) for call in reads + looks]
+    assert billed == [1, 1, 1, 1, 1], "a query without a result is billed as one read"
+
+
+def test_message_that_waits_for_its_turn_costs_two_looks_and_a_write(watched, middleman, a_record):
+    first, second = (
+        a_record(kind=Kind.INBOUND, turn_id="8" * 40, position=str(number), attempt=0) for number in (1, 2)
+    )
+    for record in (first, second):
+        watched.create(record)
+    middleman.calls.clear()
+    found = watched.get(second.key)
+    before = watched.in_turn(*places_in_the_way(found, NOW), found.key)
+    watched.change(first.key, lambda record: enter(record, found), before)
+    watched.in_turn(*places_in_the_way(found, NOW), found.key)
+    assert [call.method for call in middleman.calls] == ["BatchGetDocuments", "RunQuery", "Commit", "RunQuery"]
+    assert [call.writes for call in middleman.calls] == [0, 0, 1, 0]
 
 
 def test_further_reply_costs_2_commits_and_6_reads_with_the_task_that_finds_it_sent(watched, middleman, a_record):
@@ -784,14 +807,10 @@ def test_only_records_that_wait_for_an_operator_are_marked(store, intake, databa
 def test_the_schema_names_only_what_is_stored(a_record):
     record = a_record(sweep_at=NOW, provider_id="wamid.1", expire_at=NOW, round=1)
     dead = a_record(state=State.DEAD)
-    assert {
-        *RECORDS.indexed,
-        RECORDS.ttl,
-        *(name.removeprefix("-") for names in RECORDS.composite for name in names),
-    } <= {
-        *fields_of(record),
-        *fields_of(dead),
-    }
+    untried = a_record(turn_id="t", position="p")
+    named = {*RECORDS.indexed, RECORDS.ttl, *(name for names in RECORDS.composite for name in names)}
+    stored = {*fields_of(record), *fields_of(dead), *fields_of(untried)}
+    assert {name.removeprefix("-") for name in named} <= stored
     assert len({collection.name for collection in COLLECTIONS}) == len(COLLECTIONS)
 
 

@@ -153,6 +153,7 @@ SCENES: Mapping[str, Callable[[FirestoreStore], Any]] = {
     "create": lambda it: [it.create(a_record(letter)) for letter in "ab"],
     "get": lambda it: it.get(key("a")),
     "change": change_one,
+    "in_turn": lambda it: it.in_turn("a/0", "a/1", key("a")),
     "overdue": lambda it: it.overdue(NOW + timedelta(days=1), 10),
     "backlog": lambda it: it.backlog(),
     "load": lambda it: [it.load(tenant, NOW) for tenant in (None, "default")],

@@ -99,7 +99,8 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "retry": st.none() | st.builds(Retries, counts, st.timedeltas(timedelta(), timedelta(days=30))),
     **dict.fromkeys(["key", "tenant", "sender", "contact", "correlation_id", "provider"], words),
     **dict.fromkeys(
-        ["token", "after", "reason", "last_error", "provider_id", "body_hash", "overtook"], st.none() | words
+        ["token", "after", "reason", "last_error", "provider_id", "body_hash", "overtook", "turn_id", "position"],
+        st.none() | words,
     ),
     **dict.fromkeys(["attempt", "generation", "sweeps", "doubts", "throttled", "round"], counts),
     **dict.fromkeys(["lease_until", "due_at", "sweep_at", "give_up_at", "doubt_until"], st.none() | moments),

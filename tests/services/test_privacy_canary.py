@@ -53,6 +53,7 @@ CANARIES: Mapping[str, str] = {
     "verify token": "verify-token-k4n4r1",
     "access token": "access-token-k4n4r1",
     "internal token": "internal-token-k4n4r1",
+    "id key": "id-key-k4n4r1",
     "tenant's token": "tenants-token-k4n4r1",
     "tenant's handler secret": "whsec_" + base64.b64encode(b"handler-secret-k4n4r1-24-bytes").decode(),
     "tenant's number": "15557770999",
@@ -65,6 +66,7 @@ SECRETS = {
     "META_VERIFY_TOKEN": CANARIES["verify token"],
     "WHATSAPP_ACCESS_TOKEN": CANARIES["access token"],
     "INTERNAL_TASK_TOKEN": CANARIES["internal token"],
+    "ID_KEY": CANARIES["id key"],
 }
 EVERYTHING = f"{PHONE} {USER_ID} {NAME} {TEXT} {WAMID} {' '.join(CANARIES.values())}"
 

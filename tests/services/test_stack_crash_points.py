@@ -134,6 +134,9 @@ PASSINGS = (
     Passing("clock.sleep", "internal", scenarios.a_store_that_is_away_at_the_end, alone=True, stores=("sqlite",)),
     # from the plan to WhatsApp
     Passing("store.get", "internal", scenarios.a_message, (1, 2, 3)),
+    Passing("store.in_turn", "internal", scenarios.a_message, (1, 2)),
+    Passing("store.in_turn", "internal", scenarios.three_messages_in_one_post, (3,)),
+    Passing("store.change", "internal", scenarios.three_messages_in_one_post, (1, 2)),  # a lease, an entry in a bell
     Passing("store.marks", "internal", scenarios.a_message),
     Passing("tenants.sender", "internal", scenarios.a_message),
     Passing("credentials.of", "internal", scenarios.a_message),

@@ -267,7 +267,7 @@ NO_TASK: dict[str, Any] = {
     "no correlation id": {"v": 1, "inbound_event_id": "0" * 40, "generation": 0, "hop": 0},
     "a correlation id of spaces": body("inbound", "0" * 40) | {"correlation_id": " " * 10},
     "the generation is missing": {"v": 1, "inbound_event_id": "0" * 40, "correlation_id": "correlation", "hop": 0},
-    "the generation is negative": body("inbound", "0" * 40, generation=-1),
+    "the generation is below that of a wake task": body("inbound", "0" * 40, generation=-2),
     "the generation is huge": body("inbound", "0" * 40, generation=10**30),
     "the hop is a string": body("inbound", "0" * 40) | {"hop": "0"},
     "the hop is null": body("inbound", "0" * 40) | {"hop": None},

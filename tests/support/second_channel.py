@@ -89,18 +89,16 @@ class AcmeReceiver:
         if is_receipt and sid and ours and "Status" in form:
             return self._receipt(sid, ours, form)
         if not is_receipt and sid and ours and (person := _id(form.get("From"))):
-            return Parsed((MessageReceived(self.provider, ours, sid, person, {"item": form}),))
+            return Parsed((MessageReceived(self.provider, ours, sid, person, {"item": form}, _time(form)),))
         return Parsed((Unparsable(self.provider, ours, field, form),))
 
     def _receipt(self, sid: str, ours: str, form: Mapping[str, str]) -> Parsed:
         kind = RECEIPTS.get(form["Status"])
         if kind is None:
             return Parsed((), {"unknown_receipt": 1})  # the status itself would be logged, and may be any text
-        at = form.get("At", "")
-        time = datetime.fromtimestamp(int(at), UTC) if _SECONDS.fullmatch(at) else TIME_UNKNOWN
         code = form.get("Code", "")
         number = int(code) if _CODE.fullmatch(code) else None
-        return Parsed((ReceiptReceived(self.provider, ours, sid, kind, time, number),))
+        return Parsed((ReceiptReceived(self.provider, ours, sid, kind, _time(form) or TIME_UNKNOWN, number),))
 
     def acknowledge(self, incoming: Incoming) -> Acknowledgement:
         return Acknowledgement(b"<Response/>", "text/xml")
@@ -189,6 +187,11 @@ def _document(body: bytes) -> Mapping[str, Any]:
 def _id(value: Any) -> str:
     """An id or a number; empty if it cannot be stored."""
     return value if isinstance(value, str) and len(value) <= _LONGEST_ID and value.strip() else ""
+
+
+def _time(form: Mapping[str, str]) -> datetime | None:
+    at = form.get("At", "")
+    return datetime.fromtimestamp(int(at), UTC) if _SECONDS.fullmatch(at) else None
 
 
 def _storable(text: str) -> str:

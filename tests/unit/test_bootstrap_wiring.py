@@ -510,6 +510,7 @@ DEPLOYED = {
     "INTERNAL_TASK_TOKEN": "a-token-of-our-own",
     "META_APP_SECRET": "a-secret-of-our-own",
     "META_VERIFY_TOKEN": "a-word-of-our-own",
+    "ID_KEY": "a-key-of-our-own",
 }
 
 

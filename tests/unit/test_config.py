@@ -68,6 +68,8 @@ LOCAL: Mapping[str, Mapping[str, Any]] = {
         "WEBHOOK_CONCURRENCY": 80,
         "META_APP_SECRET": ("local-app-secret",),
         "META_VERIFY_TOKEN": ("local-verify-token",),
+        "ID_KEY": "local-id-key",
+        "TURNS": "contact",
         "WEBHOOK_MAX_BYTES": 3 * 1024 * 1024 + 64 * 1024,
     },
     API: {
@@ -105,6 +107,7 @@ GIVEN: Mapping[str, str] = {
     "INTERNAL_TASK_TOKEN": "a-token-of-our-own",
     "META_APP_SECRET": "a-secret-of-our-own",
     "META_VERIFY_TOKEN": "a-word-of-our-own",
+    "ID_KEY": "a-key-of-our-own",
     "WHATSAPP_ACCESS_TOKEN": "an-access-token",
     "WHATSAPP_API_BASE_URL": "https://graph.example.com",
     "HANDLER": "handlers.echo:handle",
@@ -114,8 +117,8 @@ GIVEN: Mapping[str, str] = {
 
 REQUIRED = {
     WEBHOOK: set(GIVEN) - {"WHATSAPP_ACCESS_TOKEN", "WHATSAPP_API_BASE_URL", "HANDLER"},
-    API: set(GIVEN) - {"META_APP_SECRET", "META_VERIFY_TOKEN", "WHATSAPP_ACCESS_TOKEN", "HANDLER"},
-    INTERNAL: set(GIVEN) - {"META_APP_SECRET", "META_VERIFY_TOKEN"},
+    API: set(GIVEN) - {"META_APP_SECRET", "META_VERIFY_TOKEN", "ID_KEY", "WHATSAPP_ACCESS_TOKEN", "HANDLER"},
+    INTERNAL: set(GIVEN) - {"META_APP_SECRET", "META_VERIFY_TOKEN", "ID_KEY"},
 }
 DEPLOYED = [(app_env, service) for app_env in ("staging", "prod") for service in (WEBHOOK, API, INTERNAL)]
 each_deployed = pytest.mark.parametrize(("app_env", "service"), DEPLOYED)
@@ -744,7 +747,7 @@ def test_secret_settings_are_marked_secret() -> None:
     """So it is neither shown by doctor, nor given in plain sight by Terraform."""
     assert {it.name for it in SETTINGS if it.secret} == {
         "META_APP_SECRET", "META_VERIFY_TOKEN", "WHATSAPP_ACCESS_TOKEN", "INTERNAL_TASK_TOKEN", "HANDLER_URL_SECRET",
-        "REDIS_URL",
+        "ID_KEY", "REDIS_URL",
     }  # fmt: skip
 
 

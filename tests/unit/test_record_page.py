@@ -71,6 +71,8 @@ FULL = pending(
     retry=Retries(3, timedelta(seconds=15)),
     send_at=at(1),
     body_hash="0b" * 20,
+    turn_id="0e" * 20,
+    position="1",
     bell=frozenset({"0c" * 20 + ".correlation-1"}),
     overtook="0d" * 20,
     expire_at=at(1),

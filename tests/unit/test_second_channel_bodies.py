@@ -43,6 +43,8 @@ def of_receipt(form: dict[str, str]) -> Parsed:
 
 def test_a_message_and_a_receipt_are_read() -> None:
     assert of_message(MESSAGE) == Parsed((MessageReceived("acme", OURS, "IM1", PERSON, {"item": MESSAGE}),))
+    sent = MESSAGE | {"At": "1750000000"}
+    assert of_message(sent) == Parsed((MessageReceived("acme", OURS, "IM1", PERSON, {"item": sent}, AT),))
     assert of_receipt(RECEIPT) == Parsed((ReceiptReceived("acme", OURS, "SM1", ReceiptKind.FAILED, AT, 63024),))
 
 

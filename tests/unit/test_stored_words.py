@@ -294,6 +294,7 @@ NUMBERS: Mapping[Any, Mapping[str, Any]] = {
         "pace_late": 10,
         "block": backoff(600, 2, 21_600),
         "predecessor": backoff(0.3, 2, 38.4),
+        "turn": backoff(1, 2, 32),
         "outage": backoff(10, 2, 300),
         "claimed": 15,
         "doubtful_trial": 60,

@@ -781,6 +781,7 @@ def test_waiting_is_read_from_the_log(reason: str | None) -> None:
     ("kind", "event", "reason", "begins", "began"),
     [
         (Kind.OUTBOUND, "outbound_waiting", "provider_down", "Waiting: WhatsApp is", "Waited while WhatsApp was"),
+        (Kind.INBOUND, "inbound_waiting", "turn", "Waiting for another message", "Waited for another message"),
         (Kind.OUTBOUND, "outbound_waiting", "suspended", "Waiting: the tenant is", "Waited while the tenant was"),
         (Kind.OUTBOUND, "outbound_waiting", "sender_removed", "Waiting: its business", "Waited while its business"),
         (
@@ -929,7 +930,13 @@ def test_reply_that_goes_before_one_that_did_not_end_says_so() -> None:
     before, record = two(pending(), replace(done(), started_at=at(9), overtook="a" * 40))
     told = [moment for moment in build([before, record]).events if moment.what == "overtook"]
     assert [moment.delivery for moment in told] == [record.key]
-    assert is_a_sentence(told[0].sentence)
+    assert told[0].sentence.startswith("The previous reply did not end in time.")
+
+
+def test_event_that_goes_before_one_that_was_not_handled_says_so() -> None:
+    record = replace(done(Kind.INBOUND), started_at=at(9), overtook="a" * 40)
+    told = [moment for moment in build([record]).events if moment.what == "overtook"]
+    assert [moment.sentence.partition(" was ")[0] for moment in told] == ["An earlier message of this customer"]
 
 
 def deaths_of(before: Delivery, *seconds: float) -> list[dict[str, Any]]:

@@ -241,7 +241,7 @@ def _message(item: Any, around: _ValueContext) -> Event:
     user_id, number = customer_ids(fields, contact)
     who = user_id or number
     if around.sender and message_id and kind and who and bounded_json.size(payload) <= RAW_PAYLOAD_BYTES:
-        return MessageReceived(PROVIDER, around.sender, message_id, who, payload)
+        return MessageReceived(PROVIDER, around.sender, message_id, who, payload, moment(fields.get("timestamp")))
     del payload["field"]
     return around.unparsable(_bounded(payload), message_id)
 

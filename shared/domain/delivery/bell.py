@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from shared.domain.delivery.answers import Answer, Step, TaskResult
+from shared.domain.delivery.answers import Answer, Ensure, Step, TaskResult
 from shared.domain.record import MOST_WAITERS, Delivery, waiter
 
 
@@ -23,9 +23,23 @@ def enter(bell_of: Delivery | None, waiting: Delivery) -> Step:
     return Step(answer, write=replace(bell_of, bell=bell_of.bell | {waiter(waiting)}))
 
 
+def passing(step: Step) -> Step:
+    """The step of a try that has ended and comes again: it lets those that wait go first, so it rings for them and
+    empties the bell in the same write.
+    """
+    record = step.write
+    if record is None or not record.bell:
+        return step
+    emptied = replace(record, bell=frozenset())
+    follows = replace(step.next, record=emptied) if isinstance(step.next, Ensure) else step.next
+    return replace(step, write=emptied, next=follows, rings=record)
+
+
 def ringing(step: Step, found: Delivery) -> Step:
     """The step with the ring that it owes: of a record that it leaves final, or that it found final. A task that finds
     it final rings again, because the one that left it final may have been killed in between.
     """
     record = step.write or found
+    if step.rings:
+        return step
     return replace(step, rings=record) if record.final and record.bell else step

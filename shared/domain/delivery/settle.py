@@ -9,7 +9,7 @@ from shared.domain import waits
 from shared.domain.calls import is_call
 from shared.domain.dead_letters import HANDLER, HANDLER_SAID
 from shared.domain.delivery.answers import Answer, EnsureReplies, Step, TaskResult, Token
-from shared.domain.delivery.bell import ringing
+from shared.domain.delivery.bell import passing, ringing
 from shared.domain.delivery.changes import (
     end_dead,
     give_back,
@@ -92,12 +92,11 @@ def _settle_inbound(record: Delivery, verdict: Verdict, limits: Limits, now: dat
             failed = log_error(replace(log_attempt(record, verdict.label, now), throttled=0), error, origin)
             if record.attempt >= limits.max_attempts:
                 return write(end(failed, State.DEAD, limits, now, reason="error"))
-            return reschedule(failed, now + waits.before_retry(record.attempt, limits.waits, jitter), limits)
+            return passing(reschedule(failed, now + waits.before_retry(record.attempt, limits.waits, jitter), limits))
         case BackendDown(error, until, retry_after):
             waiting = log_error(postpone(record, verdict.label, None, now), error, Origin())
-            return reschedule(
-                waiting, waits.after_outage(record.throttled, until, retry_after, limits.waits, now, jitter), limits
-            )
+            due_at = waits.after_outage(record.throttled, until, retry_after, limits.waits, now, jitter)
+            return passing(reschedule(waiting, due_at, limits))
         case _:
             raise TypeError(f"{type(verdict).__name__} is not a verdict on an event")
 

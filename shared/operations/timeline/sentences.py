@@ -23,6 +23,7 @@ RESENT = "No receipt arrived within the doubt window. Pombo resends the message,
 REPLAYED = "An operator replayed it (round {round})."
 RELEASED = "The previous reply ended without being sent. This reply no longer waits for it."
 OVERTOOK = "The previous reply did not end in time. This reply no longer waits for it."
+OVERTOOK_IN_TURN = "An earlier message of this customer was not handled in time. This one no longer waits for it."
 REPLAYABLE = "`pombo dead replay` retries it."
 REPLAYABLE_AS_DOUBLE = "A copy may have arrived; `pombo dead replay --may-double` resends it."
 CONFIRMED = "A receipt confirms that WhatsApp has it. Pombo does not resend it."
@@ -98,6 +99,10 @@ DROPPED: Mapping[str, str] = {
 
 WAITS: Mapping[str, tuple[str, str]] = {
     "predecessor": ("Waiting for the previous reply", "Waited for the previous reply"),
+    "turn": (
+        "Waiting for another message of this customer to be handled",
+        "Waited for another message of this customer to be handled",
+    ),
     "blocked": (
         "Waiting: WhatsApp has blocked the business number",
         "Waited while the business number was blocked",

@@ -153,6 +153,12 @@ def in_state_of_kind(state: State, kind: Kind, tenant: str | None) -> dict[str, 
     }
 
 
+def last_in_turn(first: str, beyond: str) -> dict[str, Any]:
+    """The two records with the last places in the index of turns from `first` to before `beyond`."""
+    between = _all(_where("turn", first, "GREATER_THAN_OR_EQUAL"), _where("turn", beyond, "LESS_THAN"))
+    return {"from_": _FROM, "where": between, "order_by": [_descending("turn")], "limit": 2}
+
+
 def waiting_for(after: datetime, tenant: str | None) -> dict[str, Any]:
     """The pending records that their callers want sent after this time, of one tenant or of all."""
     later = _where("pending_since", after, "GREATER_THAN")

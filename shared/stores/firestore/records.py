@@ -15,6 +15,7 @@ from typing import Any
 from shared.domain.identity import provider_id_hash
 from shared.domain.listings import Listing, mark_of
 from shared.domain.record import Delivery, ReceiptKind, Receipts, State
+from shared.domain.turns import place
 from shared.stores.codec import FIELDS, MOMENTS, as_moment, decode, encode, from_json, moment, storable, to_json
 from shared.stores.firestore.schema import RECEIPTS, RECORDS
 from shared.stores.records import receipts_of, without_content
@@ -65,6 +66,7 @@ def fields_of(record: Delivery) -> dict[str, Any]:
     plain["pending_since"] = record.waits_since if record.state is State.PENDING else None
     plain["dead_since"] = record.waits_since if record.state is State.DEAD else None
     plain["mark"] = mark_of(record)
+    plain["turn"] = place(record)
     return {name: value_of(value) for name, value in plain.items() if value is not None}
 
 

@@ -14,6 +14,7 @@ import orjson
 
 from shared.domain.listings import mark_of
 from shared.domain.record import Attempt, Delivery, Kind, State
+from shared.domain.turns import place
 from shared.stores.codec import FIELDS, plain_attempts, to_json
 from shared.stores.firestore.records import TEXTS, Document, Write, id_hash_of, name_of, record_name
 
@@ -64,6 +65,8 @@ def creating(record: Delivery, root: str) -> JsonWrite:
         fields["dead_since"] = _moment(record.waits_since)
     if mark := mark_of(record):
         fields["mark"] = {"stringValue": mark}
+    if turn := place(record):
+        fields["turn"] = {"stringValue": turn}
     name = record_name(record.key)
     write = {"update": {"name": f"{root}/{name}", "fields": fields}, "currentDocument": {"exists": False}}
     return JsonWrite(name, orjson.dumps(write, option=orjson.OPT_UTC_Z))

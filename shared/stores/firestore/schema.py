@@ -17,7 +17,7 @@ class Collection:
 
     name: str
     indexed: tuple[str, ...] = ()
-    """Fields with an ascending single-field index."""
+    """Fields with a single-field index, ascending, or descending where the name begins with -."""
     composite: tuple[tuple[str, ...], ...] = ()
     """Indexes over several fields, ascending, or descending where a field's name begins with -."""
     ttl: str | None = None
@@ -26,7 +26,7 @@ class Collection:
 
 RECORDS = Collection(
     "records",
-    indexed=("sweep_at", "correlation_id", "id_hash", "pending_since", "dead_since"),
+    indexed=("sweep_at", "correlation_id", "id_hash", "pending_since", "dead_since", "-turn"),
     composite=(
         ("state", "tenant"),
         ("mark", "tenant"),

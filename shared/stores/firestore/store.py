@@ -31,6 +31,7 @@ from shared.stores.firestore.queries import (
     equal,
     history_page,
     in_state_of_kind,
+    last_in_turn,
     oldest_of,
     overdue_page,
     recent_counters,
@@ -112,6 +113,9 @@ class FirestoreStore(FirestoreRegistry):
             return self._apply(key, now, step, self._existing(step.create, patience), patience)
 
         return self._until_won(key, again, patience)
+
+    def in_turn(self, first: str, beyond: str, but: str) -> Delivery | None:
+        return next((found for found in self._all(last_in_turn(first, beyond)) if found.key != but), None)
 
     def overdue(self, before: datetime, limit: int) -> Sequence[str]:
         """Skips records in states of a newer version, and reads on until it has `limit` records."""

@@ -9,6 +9,7 @@ from shared.domain.events import ReceiptBlock, ReceiptReceived
 from shared.domain.identity import Echo, provider_id_hash
 from shared.domain.listings import mark_of
 from shared.domain.record import COUNTED_STATES, OPEN_STATES, Delivery, ReceiptKind, Receipts
+from shared.domain.turns import place
 from shared.stores.codec import FIELDS, decode, encode, encode_mark, from_json, to_json
 from shared.stores.records import new_version, receipts_of, with_receipts
 
@@ -93,6 +94,8 @@ def row_of(record: Delivery, now: datetime, over: Mapping[str, Any] | None = Non
         # The time left, not the moment, so that a difference between our clock and Redis's shortens no retention.
         _milliseconds(record.expire_at - now) if record.expire_at else "",
         mark_of(record) or "",
+        record.turn_id or "",
+        place(record) or "",
     ]
 
 

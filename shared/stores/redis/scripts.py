@@ -3,6 +3,7 @@
     pombo:record:<key>            hash  version, body, what the indexes need, and a field for each receipt with an echo
     pombo:unechoed:<id hash>      hash  the receipts without one, by kind
     pombo:state:<state>           zset  keys of open and dead records, by the time since which they wait
+    pombo:turn:<turn id>          zset  places in the turn, each with its key, all with score 0: they are in order
     pombo:sweep                   zset  keys of open records, by sweep_at
     pombo:tenant:<tenant>         zset  keys of its records, by received_at; 40 days or longer from its last write
     pombo:correlation:<id>        zset  keys of the records of one event, by the moment they expire (or never)
@@ -131,16 +132,27 @@ local function keep(set, life)
   end
 end
 
+local function take_place(turn_id, place, old_place, key)
+  local turn = 'pombo:turn:' .. turn_id
+  if old_place and old_place ~= '' and old_place ~= place then
+    redis.call('ZREM', turn, old_place .. ' ' .. key)
+  end
+  if place ~= '' then
+    redis.call('ZADD', turn, 0, place .. ' ' .. key)
+  end
+end
+
 local function write(version, at)
-  local key, body, state, id_hash, correlation_id, tenant, received_at, waits_since, sweep_at, life, mark =
-      unpack(ARGV, at, at + 10)
-  local old = redis.call('HMGET', name(key), 'state', 'id_hash', 'correlation_id', 'mark', 'tenant')
+  local key, body, state, id_hash, correlation_id, tenant, received_at, waits_since, sweep_at, life, mark, turn_id,
+      place = unpack(ARGV, at, at + 12)
+  local old = redis.call('HMGET', name(key), 'state', 'id_hash', 'correlation_id', 'mark', 'tenant', 'place')
   -- The provider's id may be new, and a failed receipt without an echo may have waited for it.
   if mark == '' and id_hash ~= '' and redis.call('HEXISTS', 'pombo:unechoed:' .. id_hash, 'failed') == 1 then
     mark = 'refused'
   end
   redis.call('HSET', name(key), 'version', version, 'body', body, 'mark', mark,
-             'state', state, 'id_hash', id_hash, 'correlation_id', correlation_id, 'tenant', tenant)
+             'state', state, 'id_hash', id_hash, 'correlation_id', correlation_id, 'tenant', tenant, 'place', place)
+  take_place(turn_id, place, old[6], key)
   local expires = 'inf'
   if life ~= '' then
     expires = now + life
@@ -173,7 +185,7 @@ if stored ~= version then
   if stored ~= expected then
     return {0, find(key)}
   end
-  for at = 5, #ARGV, 11 do
+  for at = 5, #ARGV, 13 do
     if (at == 5 and writes == '1') or redis.call('EXISTS', name(ARGV[at])) == 0 then
       write(version, at)
     end
@@ -183,10 +195,33 @@ return {1, writes == '1' and redis.call('EXISTS', 'pombo:unechoed:' .. ARGV[8]) 
 """
 )
 """ARGV: key, the version it must have ('': it must not exist), the new version, whether the first record is its change;
-then records to create, 11 values each. {1, whether its id has receipts without an echo} or {0, what is stored}.
+then records to create, 13 values each. {1, whether its id has receipts without an echo} or {0, what is stored}.
 """
 
 FIND = _SHARED + "return find(ARGV[1])"
+
+IN_TURN = (
+    _SHARED
+    + """
+local turn, first, beyond, but = 'pombo:turn:' .. ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+while true do
+  local last, before = unpack(redis.call('ZREVRANGEBYLEX', turn, '(' .. beyond, '[' .. first, 'LIMIT', 0, 2))
+  local key = last and string.match(last, '(%S+)$')
+  if key == but then
+    last, key = before, before and string.match(before, '(%S+)$')
+  end
+  if not last then
+    return false
+  end
+  local record = find(key)
+  if record then
+    return record
+  end
+  redis.call('ZREM', turn, last)  -- an operator deleted it (DEL)
+end
+"""
+)
+"""ARGV: the id of the turn, the first place, the place before which the last one is asked for, a key to skip."""
 
 FIND_ALL = (
     _SHARED

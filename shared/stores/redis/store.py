@@ -39,6 +39,7 @@ from shared.stores.redis.scripts import (
     FIND,
     FIND_ALL,
     HISTORY,
+    IN_TURN,
     LISTED,
     LOAD,
     OVERDUE,
@@ -85,6 +86,11 @@ class RedisStore(RedisIntake, RedisRegistry):
                 return handed_on(step, before, version, joins=bool(answer))
             before = as_stored(answer)
         raise StoreUnavailable("The store is busy.")
+
+    def in_turn(self, first: str, beyond: str, but: str) -> Delivery | None:
+        turn_id, *_ = first.partition("/")
+        found = as_stored(self._client.run(IN_TURN, turn_id, first, beyond, but))
+        return found.record if found else None
 
     def overdue(self, before: datetime, limit: int) -> Sequence[str]:
         keys: list[str] = self._client.run(OVERDUE, microseconds(before), limit)

@@ -12,6 +12,7 @@ from shared.pipeline.ports import Cursor, Page
 from shared.stores.codec import decode, from_json, moment
 from shared.stores.records import without_content
 from shared.stores.sqlite.records import find, joined
+from shared.stores.sqlite.schema import PLACE
 
 _OF_STATE: Mapping[Listing, str] = {
     Listing.DEAD: f"state = '{State.DEAD}'",
@@ -55,6 +56,11 @@ ORDER BY received_at DESC, key DESC LIMIT :limit
 """
 _EARLIEST, _LATEST = "", "~"
 """They sort before and after every time."""
+
+_IN_TURN = f"""
+SELECT key FROM records WHERE {PLACE} IS NOT NULL AND {PLACE} >= ? AND {PLACE} < ? AND key <> ?
+ORDER BY {PLACE} DESC LIMIT 1
+"""  # noqa: S608 — ours
 
 
 def count_refused(db: sqlite3.Connection) -> int:
@@ -100,6 +106,13 @@ def history(
             found = find(db, key)
             records += [found.record] if found else []
     return Page(records, len(ends) - len(records), tuple(ends[-1]) if len(ends) == limit else None)
+
+
+def last_in_turn(db: sqlite3.Connection, first: str, beyond: str, but: str) -> Delivery | None:
+    """The record with the last place from `first` to before `beyond`, other than `but`. Raises UnknownState."""
+    row = db.execute(_IN_TURN, (first, beyond, but)).fetchone()
+    found = find(db, row[0]) if row else None
+    return found.record if found else None
 
 
 def _find_lean(db: sqlite3.Connection, key: str) -> Delivery | None:

@@ -35,6 +35,16 @@ TROUBLED = """
 """
 """Whether marks are troubled. An index over an expression is right whichever Pombo wrote the row."""
 
+_UNTRIED = "json_extract(body, '$.attempt') = 0 AND json_extract(body, '$.round') = 0"
+PLACE = f"""
+iif(json_valid(body), CASE state
+    WHEN 'leased' THEN json_extract(body, '$.turn_id') || '/0/' || json_extract(body, '$.lease_until')
+    WHEN 'pending'
+    THEN iif({_UNTRIED}, json_extract(body, '$.turn_id') || '/1/' || json_extract(body, '$.position'), NULL)
+END, NULL)
+"""
+"""The place of a record in the index of turns, as shared.domain.turns.place has it; NULL for none."""
+
 _ADDED: Mapping[str, str] = {
     "registry": """
     CREATE TABLE IF NOT EXISTS registry (
@@ -55,6 +65,7 @@ _ADDED: Mapping[str, str] = {
         counts TEXT NOT NULL       -- JSON
     ) WITHOUT ROWID
     """,
+    "records_by_turn": f"CREATE INDEX IF NOT EXISTS records_by_turn ON records ({PLACE}) WHERE {PLACE} IS NOT NULL",
     "marks_troubled": f"CREATE INDEX IF NOT EXISTS marks_troubled ON marks (id) WHERE {TROUBLED}",
 }
 """Adds what files of layout 3 may lack (layout 4), by name."""

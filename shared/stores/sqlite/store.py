@@ -16,7 +16,7 @@ from shared.stores.codec import as_moment, moment
 from shared.stores.records import in_order
 from shared.stores.sqlite.counters import recent_counters
 from shared.stores.sqlite.intake import SqliteIntake, created
-from shared.stores.sqlite.listings import count_refused, history, page
+from shared.stores.sqlite.listings import count_refused, history, last_in_turn, page
 from shared.stores.sqlite.marks import commit_marks, find_marks, troubled_ids
 from shared.stores.sqlite.records import find, new_row
 from shared.stores.sqlite.registry import SqliteRegistry
@@ -74,6 +74,9 @@ class SqliteStore(SqliteIntake, SqliteRegistry):
             return commit(db, key, found, step if _same(before, now) else decide(now))
 
         return self._file.write(work)
+
+    def in_turn(self, first: str, beyond: str, but: str) -> Delivery | None:
+        return self._file.read(lambda db: last_in_turn(db, first, beyond, but))
 
     def overdue(self, before: datetime, limit: int) -> Sequence[str]:
         rows = self._file.read(lambda db: db.execute(_OVERDUE, (moment(before), limit)).fetchall())

@@ -10,8 +10,11 @@ from tests.support.internal_service import Make, Service
 from tests.support.parts import key_of, post, text
 
 WEBHOOK = ["create_all"]
-EVENT = ["get", "change", "change"]
-"""The record, the lease, which reads nothing more, and the end with the reply."""
+EVENT = ["get", "in_turn", "change", "in_turn", "change"]
+"""The record, what is in its way, the lease, what was leased at the same time, and the end with the reply."""
+
+WITHOUT_TURN = ["get", "change", "change"]
+"""The record, the lease, which reads nothing more, and the end."""
 
 REPLY = ["get", "marks", "change", "change"]
 """The record, the marks of its sender, the lease and the end: as before there were outages and elections."""
@@ -63,7 +66,7 @@ def test_mark_of_a_backend_is_read_once_in_five_seconds(make: Make, tmp_path: Pa
             service.internal.clock.go(2)
         service.internal.parts.handler._code.close()
     with_mark = ["get", "marks", "change", "change"]
-    assert costs == [with_mark, EVENT, EVENT, with_mark]
+    assert costs == [with_mark, WITHOUT_TURN, WITHOUT_TURN, with_mark]
     assert len(backend.requests) == 4
 
 

@@ -63,6 +63,13 @@ def _hang(argument, earlier):
     return f"after {earlier}"
 
 
+def _slow(argument, earlier):
+    """`!slow 0.2`: each call takes this many seconds. It answers when it began and when it ended."""
+    began = time.time()
+    time.sleep(float(argument))
+    return f"{began:.6f} {time.time():.6f}"
+
+
 def _lock(argument, earlier):
     """`!lock`: the first call locks SQLite's file in its own process, until that is killed."""
     if earlier == 0:

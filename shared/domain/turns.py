@@ -1,0 +1,67 @@
+"""Turns: the events of one contact at one sender are handled one at a time, in the order of their positions.
+
+An event has a place in the index of its turn while it is in another's way: by its position until it is first tried, by
+its lease while it is handled. A failed try that waits, an expired lease and a replayed event are in nobody's way. The
+places sort so that one query finds what is in an event's way: the last one of a range.
+"""
+
+from datetime import UTC, datetime
+
+from shared.domain.identity import keyed_hash
+from shared.domain.record import Delivery, State
+
+HANDLED, UNTRIED = "0", "1"
+"""In a place: those that are handled sort before those that were never tried."""
+
+
+def turn_id(id_key: bytes, provider: str, sender: str, contact: str) -> str:
+    """The id of a contact's turn at a sender, by the contact's id as it came."""
+    return keyed_hash(id_key, "turn", provider, sender, contact)
+
+
+def position(sent_at: datetime | None, received_at: datetime, index: int, key: str) -> str:
+    """Where an event is in its turn: by the provider's time; then by when it was received, the same for all of a POST;
+    then by its place in the POST, and its key.
+    """
+    return f"{_moment(sent_at or received_at)} {_moment(received_at)} {index:05d} {key}"
+
+
+def place(record: Delivery) -> str | None:
+    """Its place in the index of turns; None if it is in nobody's way."""
+    if record.turn_id is None:
+        return None
+    if record.state is State.LEASED and record.lease_until:
+        return f"{record.turn_id}/{HANDLED}/{_moment(record.lease_until)}"
+    return _untried_place(record) if _is_untried(record) else None
+
+
+def places_in_the_way(record: Delivery, now: datetime) -> tuple[str, str]:
+    """The places that are in this event's way: from the first to before the second. Those that are handled now, for
+    all; and for one that was never tried, the earlier ones that were never tried.
+    """
+    beyond = _untried_place(record) if _is_untried(record) else f"{record.turn_id}/{UNTRIED}"
+    return f"{record.turn_id}/{HANDLED}/{_moment(now)}", beyond
+
+
+def in_the_way(record: Delivery, found: Delivery | None, now: datetime) -> Delivery | None:
+    """The event that the index has found, if it is in the way. An earlier version of Pombo changes a record and leaves
+    its place as it was.
+    """
+    if found is None or found.key == record.key:
+        return None
+    first, beyond = places_in_the_way(record, now)
+    its = place(found)
+    return found if its is not None and first <= its < beyond else None
+
+
+def _is_untried(record: Delivery) -> bool:
+    return record.state is State.PENDING and record.attempt == 0 and record.round == 0
+
+
+def _untried_place(record: Delivery) -> str:
+    return f"{record.turn_id}/{UNTRIED}/{record.position}"
+
+
+def _moment(at: datetime) -> str:
+    """A time as text of fixed width. The texts sort in the order of the times."""
+    return at.astimezone(UTC).isoformat(timespec="microseconds")
