@@ -87,6 +87,7 @@ def _webhook(script: Script) -> int:
         channels=_channels(script),
         limits=script.play.limits,
         clock=ScriptedClock(script),
+        id_key=b"a key" if script.play.turns else None,
     )
     complete(accept(Incoming("meta", "POST", "/webhooks/whatsapp", {}, b"")))
     return 200

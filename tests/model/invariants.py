@@ -84,7 +84,7 @@ def of_write(
         return f"I2: {name} ends by the give_up_at of an earlier round, without a try"
     if after.bell and after.round > found.round:
         return f"bell: a new round of {name} begins with who waited in the one before"
-    if after.round == found.round and not after.bell >= found.bell:
+    if after.round == found.round and not after.bell >= found.bell and not _passes_on(worker, found, step):
         return f"bell: {name} forgets who waits for it"
     if _is_swept_early(setting, found, after):
         return f"I5: the sweep comes to {name} before it is due"
@@ -92,8 +92,87 @@ def of_write(
         return fault
     if isinstance(step.next, Run) and place >= setting.events:
         return _of_lease(setting, name, worker, reached, found, after)
+    if isinstance(step.next, Run) and setting.turns and (fault := _of_turn(setting, worker, reached, found, after)):
+        return fault
     if isinstance(step.next, Run) and setting.backend:
         return _of_event_lease(setting.backend, name, worker, reached, found)
+    return None
+
+
+def _passes_on(worker: Worker, found: Delivery, step: Step) -> bool:
+    """Whether the write ends a handler's try, which rings for all that wait and comes again without them."""
+    after = step.write
+    assert after is not None
+    return _ends_a_try(worker, found, after) and step.rings is not None and step.rings.bell >= found.bell
+
+
+def _ends_a_try(worker: Worker, found: Delivery, after: Delivery) -> bool:
+    """Whether this write ends a try of the worker's handler that comes again."""
+    return found.kind is Kind.INBOUND and found.token == worker.token and after.generation > found.generation
+
+
+def _of_turn(setting: Setting, worker: Worker, reached: Reached, found: Delivery, after: Delivery) -> str | None:
+    """What must hold when an event is leased that has a turn: the one in its way, as the worker has read last."""
+    name, blocker = setting.name_of(found.key), _blocker(worker, reached)
+    if blocker and blocker.state is State.LEASED:
+        return f"guards: {name} is leased although {setting.name_of(blocker.key)} is being handled"
+    if blocker and not _has_no_patience(worker):
+        return f"guards: {name} is leased although it has to wait (turn)"
+    if after.overtook != (blocker.key if blocker else found.overtook):
+        return f"turns: {name} says that it overtook {after.overtook and setting.name_of(after.overtook)}"
+    return None
+
+
+def _of_turn_hop(setting: Setting, worker: Worker, record: Delivery, reached: Reached) -> str | None:
+    """What must hold when an event hops because of another one of its turn, and of nothing else."""
+    name, blocker = setting.name_of(record.key), _blocker(worker, reached)
+    if blocker is None:
+        return f"turns: {name} hops though nothing is in its way"
+    other = setting.name_of(blocker.key)
+    if not setting.is_one_turn(record.key, blocker.key):
+        return f"turns: {name} waits for {other}, which is of another contact or sender"
+    is_handled = blocker.state is State.LEASED and blocker.lease_until == FUTURE
+    is_earlier = _is_untried(blocker) and _is_untried(record) and setting.comes_before(blocker.key, record.key)
+    if not is_handled and not is_earlier:
+        return f"turns: {name} waits for {other}, which is in nobody's way"
+    if waiter(record) not in blocker.bell and len(blocker.bell) < MOST_WAITERS:
+        return f"bell: {name} hops and is not in the bell of {other}"
+    if _has_no_patience(worker) and not is_handled:
+        return f"turns: {name} hops though it has waited long enough"
+    return None
+
+
+def _is_untried(record: Delivery) -> bool:
+    return record.state is State.PENDING and not record.attempt and not record.round
+
+
+def _blocker(worker: Worker, reached: Reached) -> Delivery | None:
+    """The event in the way of this worker's, as it has read last."""
+    looks = [answer for call, answer in _story(worker, reached) if call.name == "store.in_turn"]
+    return looks[-1].record if looks and looks[-1] else None
+
+
+def of_call(setting: Setting, world: World, worker: Worker) -> str | None:
+    """What must hold when a handler's call begins: no other one of the turn is at work within its lease, and none that
+    was written earlier waits for its first try.
+    """
+    assert isinstance(worker.subject, Task)
+    mine = setting.place(worker.subject.key)
+    name, row = setting.names[mine], world.rows[mine]
+    for other in world.workers:
+        task = other.subject
+        if other.token not in world.handling or not isinstance(task, Task):
+            continue
+        is_in_time = is_standing(world, other, setting.place(task.key)) and is_standing(world, worker, mine)
+        if is_in_time and setting.is_one_turn(task.key, worker.subject.key):
+            return f"turns: {name} is handled while {setting.name_of(task.key)} is"
+    if row is None or row.record.attempt > 1 or row.record.round or row.record.overtook:
+        return None
+    for place in range(setting.events):
+        earlier, key = world.rows[place], setting.keys[place]
+        is_new = earlier is not None and _is_untried(earlier.record) and world.holders[place] is None
+        if is_new and setting.comes_before(key, worker.subject.key):
+            return f"turns: {name} is handled before {setting.name_of(key)}, which was written earlier"
     return None
 
 
@@ -134,7 +213,7 @@ def _is_swept_early(setting: Setting, found: Delivery, after: Delivery) -> bool:
 
 def _met_outage(worker: Worker, reached: Reached) -> bool:
     outages = {"channel.send": "provider down", "handler.call": "takes nothing"}
-    return any(outages.get(call.name) == answer for call, answer in _story(worker, reached))
+    return any(outages.get(call.name, call) == answer for call, answer in _story(worker, reached))
 
 
 def _of_event_lease(backend: str, name: str, worker: Worker, reached: Reached, found: Delivery) -> str | None:
@@ -275,10 +354,18 @@ def of_task(setting: Setting, world: World, worker: Worker, reached: Reached, ta
     newest = next((record for record in reversed(seen) if record and record.key == task.key), None)
     if task.hop and newest is not None and task.generation < newest.generation:
         return f"I5: an older task of {setting.name_of(task.key)} keeps a chain of its own"
-    if task.hop and setting.backend and newest is not None and newest.kind is Kind.INBOUND:
+    if (
+        task.hop
+        and setting.backend
+        and newest is not None
+        and newest.kind is Kind.INBOUND
+        and not _blocker(worker, reached)
+    ):
         backend = marks_seen(worker, reached, setting.backend)
         if backend and backend.down and backend.down.by not in (None, task.key) and newest.due_at == PAST:
             return f"O7: {setting.name_of(task.key)} waits though only another event failed"
+    if task.alone_since and newest and newest.kind is Kind.INBOUND:
+        return _of_turn_hop(setting, worker, newest, reached)
     return _of_lonely_hop(setting, worker, reached, newest) if task.alone_since and newest else None
 
 
@@ -317,11 +404,19 @@ def of_wake(setting: Setting, world: World, worker: Worker, reached: Reached, ta
     name = setting.name_of(task.key)
     assert isinstance(worker.subject, Task)
     ended = _last_shown(worker, reached, worker.subject.key)
-    if ended is None or not ended.final:
+    if ended is None or not (ended.final or _has_failed_try(worker, reached)):
         return f"bell: {name} is woken though nobody has seen the end of {setting.name_of(worker.subject.key)}"
     if not is_new and ring_of(worker, reached, task) not in world.rung:
         return f"bell: {name} is not woken, its wake task has the name of another one"
     return None
+
+
+def _has_failed_try(worker: Worker, reached: Reached) -> bool:
+    """Whether the worker has written that a handler's try has ended and comes again."""
+    return any(
+        call.name == "store.commit" and answer == WRITTEN and call.args[2].rings and not call.args[2].write.final
+        for call, answer in _story(worker, reached)
+    )
 
 
 def ring_of(worker: Worker, reached: Reached, task: Task) -> tuple[str, str, int, int, State]:
@@ -390,12 +485,26 @@ def _of_bell(setting: Setting, worker: Worker, reached: Reached, status: int) ->
     if task.wake and status == 409 and not _has_held(worker, reached, task.key):
         return f"bell: a wake task of {setting.name_of(task.key)} comes back"
     ended = _last_shown(worker, reached, task.key)
-    if status != 200 or ended is None or not ended.final or (worker.entry == CANCEL and not is_cancelled(ended)):
-        return None
+    waiting = _passed_on(worker, reached)
+    if waiting is None:
+        if status != 200 or ended is None or not ended.final or (worker.entry == CANCEL and not is_cancelled(ended)):
+            return None
+        waiting = ended.bell
     made = [(call.args[0], answer) for call, answer in _story(worker, reached) if call.name == "queue.ensure"]
     rung = {waiter_of(other) for other, _ in made if other.wake}
-    if not rung >= ended.bell and not any(answer == AWAY for _, answer in made):
+    if not rung >= waiting and not any(answer == AWAY for _, answer in made):
         return f"bell: {setting.name_of(task.key)} has ended, and who waits for it is not woken"
+    return None
+
+
+def _passed_on(worker: Worker, reached: Reached) -> frozenset[str] | None:
+    """Who waited for the event whose try this worker has ended without ending the event; None: it did no such thing."""
+    for call, answer in _story(worker, reached):
+        if call.name == "store.commit" and answer == WRITTEN:
+            _, found, step = call.args
+            if _ends_a_try(worker, found, step.write):
+                bell: frozenset[str] = found.bell
+                return bell
     return None
 
 

@@ -8,6 +8,7 @@ from tests.model.planting import Patch
 CHANGES, CREATE = "shared/domain/delivery/changes.py", "shared/domain/delivery/create.py"
 LIFECYCLE = "shared/domain/delivery/lifecycle.py"
 BELL = "shared/domain/delivery/bell.py"
+TURNS, TURN_GUARD = "shared/domain/turns.py", "shared/domain/turn_guard.py"
 LEASE, SETTLE = "shared/domain/delivery/lease.py", "shared/domain/delivery/settle.py"
 SWEEP, OPERATOR = "shared/domain/delivery/sweep.py", "shared/domain/delivery/operator.py"
 RECORD = "shared/domain/record.py"
@@ -667,6 +668,146 @@ BELLS = (
     ),
 )
 
+# ---- turns
+
+TWO = "turns: two events, two workers"
+IN_TURNS = (
+    _mutant(
+        "whoever has leased an event does not look again",
+        "turns",
+        "turns: look and lease apart",
+        INBOUND,
+        "if call.code and self._is_overtaken(step.next.record):",
+        "if call.code and not step.next.record:",
+    ),
+    _mutant(
+        "an event looks at earlier ones only",
+        "turns",
+        TWO,
+        TURNS,
+        'return f"{record.turn_id}/{HANDLED}/{_moment(now)}", beyond',
+        'return f"{record.turn_id}/{UNTRIED}", beyond',
+    ),
+    _mutant(
+        "an event looks at those only that are being handled",
+        "turns",
+        TWO,
+        TURNS,
+        "beyond = _untried_place(record) if _is_untried(record) else",
+        "beyond = _untried_place(record) if record.round else",
+    ),
+    _mutant(
+        "an expired lease is in the way",
+        "turns",
+        TWO,
+        TURNS,
+        'return f"{record.turn_id}/{HANDLED}/{_moment(now)}", beyond',
+        'return f"{record.turn_id}/{HANDLED}/", beyond',
+    ),
+    _mutant(
+        "a failed try that waits is in the way",
+        "turns",
+        "turns: the handler fails, killed",
+        TURNS,
+        "record.state is State.PENDING and record.attempt == 0 and record.round == 0",
+        "record.state is State.PENDING",
+    ),
+    _mutant(
+        "the order is that in which they came",
+        "turns",
+        TWO,
+        TURNS,
+        'f"{_moment(sent_at or received_at)} {_moment(received_at)}',
+        'f"{_moment(received_at)}',
+    ),
+    _mutant(
+        "all contacts have one turn",
+        "turns",
+        "turns: two contacts",
+        TURNS,
+        'keyed_hash(id_key, "turn", provider, sender, contact)',
+        'keyed_hash(id_key, "turn", provider, sender)',
+    ),
+    _mutant(
+        "a contact has one turn at all senders",
+        "turns",
+        "turns: two senders",
+        TURNS,
+        'keyed_hash(id_key, "turn", provider, sender, contact)',
+        'keyed_hash(id_key, "turn", provider, contact)',
+    ),
+    _mutant(
+        "an event that waits enters no bell",
+        "bell",
+        TWO,
+        INBOUND,
+        "while blocker is not None and may_enter(blocker, record):",
+        "while blocker is not None and blocker.final:",
+    ),
+    _mutant(
+        "an event that has entered a bell does not look again",
+        "bell",
+        TWO,
+        INBOUND,
+        """
+            self.store.change(blocker.key, lambda found: enter(found, record), seen=blocker)
+            blocker = self._blocker(record)
+""",
+        """
+            self.store.change(blocker.key, lambda found: enter(found, record), seen=blocker)
+            break
+""",
+    ),
+    _mutant(
+        "a handler that fails rings nobody",
+        "bell",
+        "turns: the handler fails, killed",
+        BELL,
+        "return replace(step, write=emptied, next=follows, rings=record)",
+        "return replace(step, write=emptied, next=follows)",
+    ),
+    _mutant(
+        "a handler that replies rings nobody",
+        "bell",
+        TWO,
+        SETTLE,
+        "return ringing(_settle_inbound(record, verdict, limits, now, jitter), record)",
+        "return _settle_inbound(record, verdict, limits, now, jitter)",
+    ),
+    _mutant(
+        "an event goes before its patience is over",
+        "guards",
+        TWO,
+        TURN_GUARD,
+        "if now + limits.early < patient_until:",
+        "if now + limits.early < alone_since:",
+    ),
+    _mutant(
+        "an event goes beside a lease when its patience is over",
+        "guards",
+        "turns: patience ends, killed",
+        TURN_GUARD,
+        "if blocker.leased_at(now):",
+        "if blocker.leased_at(now) and now < patient_until:",
+    ),
+    _mutant(
+        "an event that is never handled is waited for forever",
+        "turns",
+        "turns: patience ends, killed",
+        TURN_GUARD,
+        "if now + limits.early < patient_until:",
+        "if now + limits.early < patient_until or blocker:",
+    ),
+    _mutant(
+        "an event does not say which one it overtook",
+        "turns",
+        "turns: patience ends, killed",
+        INBOUND,
+        "replace(guard, overtakes=turn.overtakes)",
+        "guard",
+    ),
+)
+
 # ---- outages, blocks, credentials
 
 OUTAGES = (
@@ -806,6 +947,7 @@ MUTANTS: Sequence[Mutant] = (
     *CANCELS,
     *GUARDED,
     *BELLS,
+    *IN_TURNS,
     *OUTAGES,
 )
 BY_NAME: Mapping[str, Mutant] = {mutant.name: mutant for mutant in MUTANTS}

@@ -37,7 +37,15 @@ from shared.pipeline.ports import BackendUnavailable, Backlog, Decide, DecideMar
 from tests.model.world import CORRELATION, NOW, SENDER, TENANT, Row, Shelf, Worker, at_times_of, normal_marks
 
 READS = frozenset(
-    {"store.get", "store.marks", "store.overdue", "credentials.of", "credentials.newest", "tenants.tenant"}
+    {
+        "store.get",
+        "store.in_turn",
+        "store.marks",
+        "store.overdue",
+        "credentials.of",
+        "credentials.newest",
+        "tenants.tenant",
+    }
 )
 CHOICES = frozenset({"clock.monotonic", "process.stopping", "handler.call", "places.take"})
 """Calls that change nothing outside. All others are effects."""
@@ -92,6 +100,7 @@ class Play:
     may_be_suspended: bool
     may_be_busy: bool
     backend: str | None
+    turns: bool
     shelf: Shelf
 
 
@@ -183,6 +192,10 @@ class ScriptedStore:
             self.script.write("store.note_unechoed_receipt", receipt)
             return True
         return bool(self.script.write("store.note_receipt", echo, receipt))
+
+    def in_turn(self, first: str, beyond: str, but: str) -> Delivery | None:
+        found: Row | None = self.script.ask("store.in_turn", first, beyond, but)
+        return found.record if found else None
 
     def overdue(self, before: datetime, limit: int) -> Sequence[str]:
         return list(self.script.ask("store.overdue"))
@@ -286,6 +299,8 @@ class ScriptedHandler:
         return True
 
     def __call__(self, call: HandlerCall) -> Sequence[OutboundMessage]:
+        if self.script.play.turns:
+            self.script.ask("handler.begin")  # others may come while it is at work
         match self.script.ask("handler.call"):
             case "takes nothing":
                 raise BackendUnavailable("it takes nothing", took=False)

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property
 
 from shared.domain.events import MessageReceived
 from shared.domain.identity import outbound_key
 from shared.domain.limits import DoubtPolicy, Limits
 from shared.domain.record import Task
-from tests.model.world import SENDER, Frozen, Mishap
+from tests.model.world import NOW, SENDER, Frozen, Mishap
 
 HOLD, RESEND = DoubtPolicy.HOLD, DoubtPolicy.RESEND
 IN_TIME, LATE, NEVER = "in time", "late", "never"
@@ -25,6 +26,10 @@ class Setting:
     mishaps: Mapping[Mishap, int]
     begins: str = "webhook"  # or "planned": the event is done, its replies have their tasks
     events: int = 1  # in one POST
+    turns: bool = False  # those of one contact are handled in turn; the last of the POST was written first
+    looks_apart: bool = False  # something may happen between a look at a turn and what follows
+    contacts: int = 1  # who wrote the events, in rotation
+    senders: int = 1  # to which numbers, in rotation
     replies: int = 1  # to the first of them
     calls: int = 0  # of the replies, the first ones: typing, which may be repeated
     webhooks: int = 1  # at once
@@ -48,9 +53,26 @@ class Setting:
     @cached_property
     def messages(self) -> tuple[MessageReceived, ...]:
         return tuple(
-            MessageReceived("meta", SENDER, f"wamid.{number}", "15550002222", Frozen(text="hello"))
+            MessageReceived(
+                "meta",
+                SENDER if number % self.senders == 0 else f"{SENDER}{number % self.senders}",
+                f"wamid.{number}",
+                f"1555000{2222 + number % self.contacts}",
+                Frozen(text="hello"),
+                NOW - timedelta(minutes=number) if self.turns else None,
+            )
             for number in range(self.events)
         )
+
+    def comes_before(self, one: str, other: str) -> bool:
+        """Whether the contact of the one event wrote it before the other, to the same sender; by their keys."""
+        first, second = (self.messages[self.place(key)] for key in (one, other))
+        return self.is_one_turn(one, other) and (first.sent_at or NOW) < (second.sent_at or NOW)
+
+    def is_one_turn(self, one: str, other: str) -> bool:
+        """Whether the two events are of one contact and one sender."""
+        first, second = (self.messages[self.place(key)] for key in (one, other))
+        return (first.sender, first.contact) == (second.sender, second.contact)
 
     @cached_property
     def keys(self) -> tuple[str, ...]:

@@ -56,6 +56,51 @@ QUICK: Sequence[Setting] = (
         hops=2,
         most_tasks=3,
     ),
+    _event("turns: two events, two workers", 3_363, {}, events=2, turns=True, hops=0, attempts=1),
+    _event(
+        "turns: the handler fails, killed",
+        3_436,
+        {M.HANDLER_RAISES: 1, M.CRASH: 1},
+        events=2,
+        turns=True,
+        workers=1,
+        most_tasks=3,
+    ),
+    _event("turns: patience ends, killed", 685, {M.PATIENCE: 1, M.CRASH: 1}, events=2, turns=True, workers=1),
+    _event("turns: two contacts", 283, {}, events=2, turns=True, contacts=2),
+    _event("turns: two senders", 283, {}, events=2, turns=True, senders=2),
+    _event("turns: three events", 151, {}, events=3, turns=True, attempts=1, hops=0, workers=1),
+    _event(
+        "turns: two of one contact, one of another",
+        115,
+        {},
+        events=3,
+        turns=True,
+        contacts=2,
+        attempts=1,
+        hops=0,
+        workers=1,
+    ),
+    _event(
+        "turns: two events, store and queue away",
+        1_013,
+        {M.STORE_AWAY: 1, M.QUEUE_AWAY: 1},
+        events=2,
+        turns=True,
+        workers=1,
+        most_tasks=3,
+    ),
+    _event(
+        "turns: the backend is down",
+        691,
+        {M.BACKEND_DOWN: 1},
+        events=2,
+        turns=True,
+        backend=BACKEND,
+        attempts=1,
+        most_tasks=3,
+        workers=1,
+    ),
     _event("event: handler fails, two workers", 418, {M.HANDLER_RAISES: 2, M.CRASH: 1}),
     _event(
         "event: lost by the queue, racing sweep, killed",
@@ -574,6 +619,25 @@ SLOW: Sequence[Setting] = (
         receipts=LATE,
         workers=1,
     ),
+    _event("turns: two events, two workers, hops", 35_553, {}, events=2, turns=True),
+    _event(
+        "turns: two events, fails, killed, own write refused",
+        15_015,
+        {M.HANDLER_RAISES: 1, M.CRASH: 1, M.AMBIGUOUS: 1},
+        events=2,
+        turns=True,
+        workers=1,
+        most_tasks=3,
+    ),
+    _event(
+        "turns: shutdown, failed, replayed",
+        3_842,
+        {M.SHUTDOWN: 1, M.HANDLER_RAISES: 2, M.REPLAY: 1},
+        events=2,
+        turns=True,
+        most_tasks=3,
+        workers=1,
+    ),
     _resend(
         "resend: released twice, own write refused",
         7_679,
@@ -688,4 +752,9 @@ SLOW: Sequence[Setting] = (
     ),
 )
 
-BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in (*QUICK, *SLOW)}
+OF_MUTANTS: Sequence[Setting] = (
+    _event("turns: look and lease apart", 1_000, {M.HANDLER_RAISES: 1}, events=2, turns=True, hops=0, looks_apart=True),
+)
+"""Explored only until a planted mistake is caught: how many states there are has not been measured yet."""
+
+BY_NAME: Mapping[str, Setting] = {setting.name: setting for setting in (*QUICK, *SLOW, *OF_MUTANTS)}

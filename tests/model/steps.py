@@ -10,6 +10,7 @@ from shared.domain.events import ReceiptBlock
 from shared.domain.identity import Echo
 from shared.domain.marks import Marks
 from shared.domain.record import OPEN_STATES, Delivery, ReceiptKind, State, Task
+from shared.domain.turns import place as place_in_turn
 from tests.model import invariants
 from tests.model.entries import REPLAY_MAY_DOUBLE, Reached
 from tests.model.ports import AWAY, CREATED, EXHAUSTED, FRESH, LATE, MADE, WRITTEN, Call
@@ -67,6 +68,12 @@ class Steps:
         match call.name:
             case "store.get":
                 yield Outcome("", self.read(world, call.args[0]), world)
+            case "store.in_turn":
+                yield Outcome("", self._in_turn(world, *call.args), world)
+            case "handler.begin":
+                broken = invariants.of_call(self._setting, world, worker)
+                begun = world._replace(handling=world.handling | {worker.token})
+                yield Outcome("the handler begins", "begun", begun, broken=broken)
             case "store.marks":
                 yield Outcome("", self._marks(world, call.args[0]), world)
             case "store.commit_marks":
@@ -118,6 +125,12 @@ class Steps:
             if provider_id == record.provider_id:
                 record = noted(record, record.round, kind)
         return self._shelf.row(record)
+
+    def _in_turn(self, world: World, first: str, beyond: str, but: str) -> Row | None:
+        """As the stores' indexes of turns."""
+        others = [row for row in world.rows if row and row.record.key != but]
+        found = [(its, row) for row in others if (its := place_in_turn(row.record)) and first <= its < beyond]
+        return max(found, key=lambda one: one[0])[1] if found else None
 
     def _times(self, world: World, worker: Worker, call: Call) -> Iterator[Outcome]:
         """A worker whose lease has run out knows by its own clock that it is late."""
@@ -193,7 +206,7 @@ class Steps:
         if isinstance(step.next, Run):
             after = after._replace(holders=put(world.holders, place, worker.token))
             handed = handed._replace(resent=handed.resent or found.state is State.IN_DOUBT)
-        return after._replace(ledger=put(world.ledger, place, handed))
+        return after._replace(ledger=put(world.ledger, place, handed), handling=world.handling - {worker.token})
 
     def _blind(self, world: World, call: Call) -> Outcome:
         """A write that asks for nothing."""

@@ -33,6 +33,7 @@ class Workers:
             setting.may_be_suspended,
             may_be_busy,
             setting.backend,
+            setting.turns,
             shelf,
         )
 
@@ -83,6 +84,8 @@ class Workers:
         """
         if before.call.chooses:
             return False
+        if self._setting.looks_apart and before.call.name == "store.in_turn":
+            return True
         return self._setting.every_call or (changed and not after.call.ends)
 
     def _paused(self, others: World, worker: Worker) -> World:

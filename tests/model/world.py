@@ -141,6 +141,7 @@ class World(NamedTuple):
     rung: frozenset[tuple[str, str, int, int, State]] = frozenset()  # who was woken, by which end of which record
     flying: frozenset[Flying] = frozenset()
     unechoed: frozenset[tuple[str, ReceiptKind]] = frozenset()  # receipts without an echo, by the provider's id
+    handling: frozenset[str] = frozenset()  # the tokens of those whose handler is at work, where turns are explored
     commands: frozenset[tuple[str, str]] = frozenset()  # a person's, by entry and key: asked for and not answered
 
     def may(self, mishap: Mishap) -> bool:
@@ -205,6 +206,8 @@ class Shelf:
 
     def without(self, token: str, world: World) -> World:
         """The world once nobody has this token any more."""
+        if token in world.handling:
+            world = world._replace(handling=world.handling - {token})
         if token not in world.holders and token not in claims(world) and not world.workers:
             return world
         rows = tuple(self._renamed(row, token) for row in world.rows)
