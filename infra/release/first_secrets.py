@@ -23,6 +23,7 @@ ASKED: Mapping[str, str] = {
 }
 MADE: Mapping[str, Callable[[], str]] = {
     "META_VERIFY_TOKEN": lambda: secrets.token_hex(16),
+    "ID_KEY": lambda: secrets.token_hex(32),
     "INTERNAL_TASK_TOKEN": lambda: secrets.token_hex(32),
 }
 LISTS = {"META_APP_SECRET", "META_VERIFY_TOKEN", "INTERNAL_TASK_TOKEN", "HANDLER_URL_SECRET"}

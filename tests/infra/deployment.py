@@ -41,7 +41,8 @@ if words[0] == "apply" and os.path.exists(broken):
         sys.exit(refusals[0])
 if words[0] == "apply" and root != "bootstrap":
     secrets = json.load(open(project))["secrets"]
-    if not {{"META_APP_SECRET", "META_VERIFY_TOKEN", "WHATSAPP_ACCESS_TOKEN", "INTERNAL_TASK_TOKEN"}} <= set(secrets):
+    ours = {{"META_APP_SECRET", "META_VERIFY_TOKEN", "WHATSAPP_ACCESS_TOKEN", "INTERNAL_TASK_TOKEN", "ID_KEY"}}
+    if not ours <= set(secrets):
         sys.exit("Error: a service that is to read a secret without a version is refused")
 if words[0] == "output":
     webhook = os.environ["FAKE_WEBHOOK"]

@@ -984,7 +984,7 @@ MUTATIONS = (
         FIELD,
         "sweep_at",
         put([{"order": "DESCENDING", "query_scope": "COLLECTION"}], "index_config", "indexes"),
-        "ascending index of one collection",
+        "records.sweep_at is indexed by shared/stores",
     ),
     Mutation(
         "two changes of a collection at once",

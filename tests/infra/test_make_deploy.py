@@ -111,9 +111,9 @@ def test_each_secret_has_its_first_version_before_the_services_read_it(deployed:
     deployment, _ = deployed
     secrets = deployment.state["secrets"]
     assert {name: secrets[name] for name in GIVEN} == {name: [value] for name, value in GIVEN.items()}
-    made = {name: secrets[name][0] for name in ("META_VERIFY_TOKEN", "INTERNAL_TASK_TOKEN")}
+    made = {name: secrets[name][0] for name in ("META_VERIFY_TOKEN", "ID_KEY", "INTERNAL_TASK_TOKEN")}
     assert all(re.fullmatch(r"[0-9a-f]{32,64}", value) for value in made.values())
-    assert len(set(made.values())) == 2
+    assert len(set(made.values())) == 3
     assert set(secrets) == {*GIVEN, *made}
     assert all(len(values) == 1 for values in secrets.values())
 

@@ -52,6 +52,7 @@ locals {
     "INTERNAL_TASK_TOKEN",
     "META_APP_SECRET",
     "META_VERIFY_TOKEN",
+    "ID_KEY",
     "REDIS_URL",
     "WHATSAPP_ACCESS_TOKEN",
   ]

@@ -4,8 +4,8 @@
 locals {
   collections = {
     records = {
-      indexed = ["sweep_at", "correlation_id", "id_hash", "pending_since", "dead_since"]
       # -: descending
+      indexed = ["sweep_at", "correlation_id", "id_hash", "pending_since", "dead_since", "-turn"]
       composite = [
         ["state", "tenant"], ["mark", "tenant"], ["tenant", "-received_at"], ["state", "kind", "tenant"],
         ["tenant", "pending_since"],
@@ -56,8 +56,9 @@ locals {
   # Firestore refuses concurrent changes of one collection's fields or indexes (409, worded in more ways than the
   # provider retries: hashicorp/terraform-provider-google #16599, firebase/firebase-tools #1119). So a collection has
   # one change at a time: the first index of each collection, then the second of each, and so on.
-  indexed = [for place in range(5) : {
-    for name, it in local.collections : "${name}.${it.indexed[place]}" => { collection = name, field = it.indexed[place] }
+  indexed = [for place in range(6) : {
+    for name, it in local.collections :
+    "${name}.${trimprefix(it.indexed[place], "-")}" => { collection = name, field = it.indexed[place] }
     if length(it.indexed) > place
   }]
   composite = [for place in range(5) : {
@@ -132,11 +133,11 @@ resource "google_firestore_field" "indexed" {
   project    = var.project
   database   = google_firestore_database.this.name
   collection = each.value.collection
-  field      = each.value.field
+  field      = trimprefix(each.value.field, "-")
 
   index_config {
     indexes {
-      order       = "ASCENDING"
+      order       = startswith(each.value.field, "-") ? "DESCENDING" : "ASCENDING"
       query_scope = "COLLECTION"
     }
   }
@@ -149,11 +150,11 @@ resource "google_firestore_field" "indexed_second" {
   project    = var.project
   database   = google_firestore_database.this.name
   collection = each.value.collection
-  field      = each.value.field
+  field      = trimprefix(each.value.field, "-")
 
   index_config {
     indexes {
-      order       = "ASCENDING"
+      order       = startswith(each.value.field, "-") ? "DESCENDING" : "ASCENDING"
       query_scope = "COLLECTION"
     }
   }
@@ -166,11 +167,11 @@ resource "google_firestore_field" "indexed_third" {
   project    = var.project
   database   = google_firestore_database.this.name
   collection = each.value.collection
-  field      = each.value.field
+  field      = trimprefix(each.value.field, "-")
 
   index_config {
     indexes {
-      order       = "ASCENDING"
+      order       = startswith(each.value.field, "-") ? "DESCENDING" : "ASCENDING"
       query_scope = "COLLECTION"
     }
   }
@@ -183,11 +184,11 @@ resource "google_firestore_field" "indexed_fourth" {
   project    = var.project
   database   = google_firestore_database.this.name
   collection = each.value.collection
-  field      = each.value.field
+  field      = trimprefix(each.value.field, "-")
 
   index_config {
     indexes {
-      order       = "ASCENDING"
+      order       = startswith(each.value.field, "-") ? "DESCENDING" : "ASCENDING"
       query_scope = "COLLECTION"
     }
   }
@@ -200,15 +201,32 @@ resource "google_firestore_field" "indexed_fifth" {
   project    = var.project
   database   = google_firestore_database.this.name
   collection = each.value.collection
-  field      = each.value.field
+  field      = trimprefix(each.value.field, "-")
 
   index_config {
     indexes {
-      order       = "ASCENDING"
+      order       = startswith(each.value.field, "-") ? "DESCENDING" : "ASCENDING"
       query_scope = "COLLECTION"
     }
   }
   depends_on = [google_firestore_field.indexed_fourth]
+}
+
+resource "google_firestore_field" "indexed_sixth" {
+  for_each = local.indexed[5]
+
+  project    = var.project
+  database   = google_firestore_database.this.name
+  collection = each.value.collection
+  field      = trimprefix(each.value.field, "-")
+
+  index_config {
+    indexes {
+      order       = startswith(each.value.field, "-") ? "DESCENDING" : "ASCENDING"
+      query_scope = "COLLECTION"
+    }
+  }
+  depends_on = [google_firestore_field.indexed_fifth]
 }
 
 resource "google_firestore_index" "this" {
@@ -226,7 +244,7 @@ resource "google_firestore_index" "this" {
       order      = startswith(fields.value, "-") ? "DESCENDING" : "ASCENDING"
     }
   }
-  depends_on = [google_firestore_field.indexed_fifth]
+  depends_on = [google_firestore_field.indexed_sixth]
 }
 
 resource "google_firestore_index" "second" {

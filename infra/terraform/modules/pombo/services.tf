@@ -25,6 +25,7 @@ locals {
     message_max_age       = "24h"
     dedupe_ttl_days       = "8"
     sweep_after           = "600s"
+    turns                 = "contact"
   }
   settings = keys(local.defaults)
 
@@ -57,6 +58,7 @@ locals {
     "HANDLER_TRACEBACK",
     "HANDLER_URL",
     "HANDLER_URL_SECRET",
+    "ID_KEY",
     "INBOUND_TASK_QUEUE_NAME",
     "INBOUND_TENANT_QUEUE_PATTERN",
     "INTERNAL_TASK_BASE_URL",
@@ -86,6 +88,7 @@ locals {
     "THREADS",
     "TIME_SCALE",
     "TRUST_CLOUD_RUN_IAM",
+    "TURNS",
     "WEBHOOK_CONCURRENCY",
     "WEBHOOK_MAX_BYTES",
     "WHATSAPP_ACCESS_TOKEN",
@@ -171,10 +174,11 @@ locals {
       timeout     = 60 # a body arrives within 10 s and is answered within 10 more
       concurrency = tonumber(local.tuning["webhook_concurrency"])
       env = {
+        TURNS               = local.tuning["turns"]
         WEBHOOK_CONCURRENCY = local.tuning["webhook_concurrency"]
         WEBHOOK_MAX_BYTES   = local.tuning["webhook_max_bytes"]
       }
-      secrets  = concat(["META_APP_SECRET", "META_VERIFY_TOKEN", "INTERNAL_TASK_TOKEN"], local.store_secrets)
+      secrets  = concat(["META_APP_SECRET", "META_VERIFY_TOKEN", "INTERNAL_TASK_TOKEN", "ID_KEY"], local.store_secrets)
       enqueues = ["inbound"] # and in the numbered queues beside it
       looks_at = ["inbound", "outbound"]
       lists    = false # it has the key of each record that it reads or changes
