@@ -382,28 +382,17 @@ class Client:
     # ---- requests
 
     def _decide(self, verb: str, wanted: Mapping[str, Any], how: Mapping[str, Any]) -> Iterator[Decided]:
-        given = {name: value for name, value in wanted.items() if value is not None}
-        times = {name: _rfc_3339(value) for name, value in given.items() if isinstance(value, datetime)}
-        cursor: dict[str, Any] = {}
-        while True:
-            body = {**given, **times, **cursor, **how, "all": not given}
-            page = _read(_Page, self._call("POST", f"/v1/dead-letters/{verb}", body))
-            yield from (_read(Decided, item) for item in page.items)
-            if page.next is None:
-                return
-            cursor = {"cursor": page.next}
+        given = _given(wanted)
+        body = {**given, **how, "all": not given}
+        yield from _paged(Decided, lambda cursor: self._call("POST", f"/v1/dead-letters/{verb}", {**body, **cursor}))
 
     def _list(self, kind: type[T], path: str, wanted: Mapping[str, Any]) -> Iterator[T]:
-        given = {name: value for name, value in wanted.items() if value is not None}
-        times = {name: _rfc_3339(value) for name, value in given.items() if isinstance(value, datetime)}
-        cursor: dict[str, str] = {}
-        while True:
-            query = urlencode({**given, **times, **cursor, "limit": 100}, doseq=True)
-            page = _read(_Page, self._call("GET", f"{path}?{query}"))
-            yield from (_read(kind, item) for item in page.items)
-            if page.next is None:
-                return
-            cursor = {"cursor": page.next}
+        given = _given(wanted)
+
+        def ask(cursor: Mapping[str, str]) -> Any:
+            return self._call("GET", f"{path}?{urlencode({**given, **cursor, 'limit': 100}, doseq=True)}")
+
+        yield from _paged(kind, ask)
 
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None, key: str | None = None) -> Any:
         """The answer's object, repeated requests included. Raises ApiError."""
@@ -499,6 +488,23 @@ def _object(body: bytes) -> Mapping[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def _given(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """The filters that are given, with times as text. Raises ValueError for a time without a time zone."""
+    given = {name: value for name, value in wanted.items() if value is not None}
+    return {name: _rfc_3339(value) if isinstance(value, datetime) else value for name, value in given.items()}
+
+
+def _paged(kind: type[T], ask: Callable[[Mapping[str, str]], Any]) -> Iterator[T]:
+    """The items of all pages. `ask` gets a page: the first, or the one at a cursor."""
+    cursor: dict[str, str] = {}
+    while True:
+        page = _read(_Page, ask(cursor))
+        yield from (_read(kind, item) for item in page.items)
+        if page.next is None:
+            return
+        cursor = {"cursor": page.next}
 
 
 def _read(kind: type[T], document: Any) -> T:
