@@ -293,7 +293,7 @@ SETTINGS: tuple[Setting, ...] = (
         "ID_KEY",
         (WEBHOOK,),
         printable,
-        "the key of the ids of contacts and turns; whoever loses it loses which messages belong together",
+        "the key of the ids of contacts and turns; with another one Pombo no longer knows the earlier turns",
         local="",
         secret=True,
     ),
