@@ -27,7 +27,8 @@ _SENDER = re.compile(r"[0-9a-f]{40}")
 class DrainTask:
     """One page of a drain. `sender` is the sender's id, a hash. `since` is when all services know that the sender may
     send again, and the drain runs: another reconnect begins another drain. `cursor` is where the page begins, "" for
-    the first; `page` counts from 0.
+    the first; `page` counts from 0. `after_limit`: it is connected as before, and the
+    provider's limit on its messages a second is over; for the log alone.
     """
 
     sender: str
@@ -35,6 +36,7 @@ class DrainTask:
     correlation_id: str
     cursor: str = ""
     page: int = 0
+    after_limit: bool = False
 
     @property
     def name(self) -> str:
@@ -51,6 +53,7 @@ def drain_body(drain: DrainTask) -> dict[str, str | int]:
         "cursor": drain.cursor,
         "page": drain.page,
         "correlation_id": drain.correlation_id,
+        **({"after_limit": True} if drain.after_limit else {}),
     }
 
 
@@ -77,7 +80,7 @@ def parse_drain(body: Any) -> DrainTask:
         raise TaskInvalid("The task needs a correlation_id.")
     if since is None:
         raise TaskInvalid("The task needs the moment since.")
-    return DrainTask(sender, since, correlation_id, cursor, page)
+    return DrainTask(sender, since, correlation_id, cursor, page, body.get("after_limit") is True)
 
 
 def _text(moment: datetime) -> str:

@@ -7,6 +7,7 @@ from shared.domain.calls import is_call
 from shared.domain.errors import CredentialsUnavailable
 from shared.domain.limits import Limits
 from shared.domain.marks import BLOCK, DOWN, REFUSED, Marks, Outage, holds, holds_back
+from shared.domain.rate_limit import LIMITED, look_again
 from shared.domain.record import Delivery, State, Task
 from shared.domain.tenants import Sender, Tenant
 
@@ -104,6 +105,7 @@ def outbound_guard(
     limits: Limits,
     now: datetime,
     withheld: str | None = None,
+    jitter: float = 0.5,
 ) -> Guard:
     """The first guard that is false, or Go. `before`: the message before it, None if it is gone or there is none.
     `withheld`: why the message may not even be tried, if so. The sender's pace is the guard after these
@@ -144,6 +146,8 @@ def outbound_guard(
     if marks.down and ahead < (probe_from := _probe_from(marks.down, record, limits)):
         why = _why(marks.down, PROVIDER_DOWN, PROVIDER_PROBE)
         return Wait(why, now + waits.claimed if marks.down.claim else probe_from, unclear)
+    if marks.limited and ahead < marks.limited.until:
+        return Wait(LIMITED, look_again(marks.limited, task.hop, waits, now, jitter), unclear)
     alone_since = task.alone_since or now
     patient_until = alone_since + limits.order_patience
     in_the_way = None if predecessor_finished(record, before) else before

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Protocol, TypeVar
 
+from shared.domain import rate_limit
 from shared.domain.events import ReceiptBlock
-from shared.domain.limits import Limits
+from shared.domain.limits import Limits, Waits
+from shared.domain.rate_limit import RateLimit
 from shared.domain.verdicts import (
     Accepted,
     Blocked,
@@ -111,6 +113,7 @@ class Marks:
     receipt_block: ReceiptBlock | None = None
     disconnected: Disconnected | None = None
     bucket: Bucket | None = None
+    limited: RateLimit | None = None
     version: int | None = field(default=None, compare=False)
     """The store's version of what was read; it refuses a write if another came between. None: nothing is stored."""
 
@@ -183,6 +186,11 @@ def is_reconnected(before: Marks, after: Marks) -> bool:
     """Whether a change of the marks lets the sender's waiting messages go."""
     was_cut_off = before.refused is not None or before.disconnected is not None
     return was_cut_off and after.refused is None and after.disconnected is None
+
+
+def lets_go(before: Marks, after: Marks, waits: Waits) -> bool:
+    """Whether a change of the marks ends a rate limit for which messages may be waiting for long."""
+    return rate_limit.is_lifted(before.limited, after.limited, waits)
 
 
 def of_receipt(marks: Marks, began: datetime | None, limits: Limits, now: datetime) -> Marks:
@@ -307,6 +315,7 @@ def after_send(
         down=_down_after(current.down, seen.down, verdict, answered, token, limits, now, jitter),
         block=_block_after(current.block, seen.block, verdict, token, limits, now),
         refused=_refused_after(current.refused, seen.refused, verdict, fingerprint, token, limits, now),
+        limited=rate_limit.after_answer(current.limited, seen.limited, verdict, limits, now),
     )
 
 

@@ -58,12 +58,12 @@ class TaskDispatch:
         """Make the record's task, for when it is due. Raises QueueUnavailable and RegistryUnavailable."""
         self.queue.ensure(*own_task(record, pair_of(record, self.tenants)))
 
-    def start_drain(self, sender: str) -> None:
-        """Wake the waiting messages of a sender (`Sender.id`) that is connected again. It only hurries: each message
-        also hops by itself, so a queue that is down is only logged.
+    def start_drain(self, sender: str, after_limit: bool = False) -> None:
+        """Wake the waiting messages of a sender (`Sender.id`) that may send again. It only hurries: each message also
+        hops by itself, so a queue that is down is only logged.
         """
         try:
-            self.queue.ensure_drain(DrainTask(sender, self.clock.now(), self.clock.token()))
+            self.queue.ensure_drain(DrainTask(sender, self.clock.now(), self.clock.token(), after_limit=after_limit))
         except QueueUnavailable as error:
             logs.event("unexpected_error", severity="WARNING", reason=error.code, stage="drain")
 

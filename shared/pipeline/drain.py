@@ -19,6 +19,9 @@ from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.ports import Channel, Cursor, Store, Tenants
 from shared.pipeline.sender_pace import give_back
 
+LIMIT_OVER = "limit_over"
+"""Why messages were woken: the provider's limit on the sender's messages a second is over."""
+
 PAGE = 200
 """Waiting messages of a tenant that one task looks at. Each that it wakes costs a write and a task."""
 
@@ -54,12 +57,15 @@ class Drain:
 
     def _page(self, task: DrainTask, sender: Sender) -> Drained:
         if task.page == 0:
-            logs.event("tenant_reconnected", **self._about(sender))
+            if not task.after_limit:
+                logs.event("tenant_reconnected", **self._about(sender))
             give_back(self.store, self.limits, sender, task.since)
         page = self.store.listed(Listing.PENDING, sender.tenant, _cursor_in(task), PAGE)
         ours = sorted((record for record in page.records if _is_of(record, sender)), key=_age)
         woken = sum(self._wake(record.key, task) for record in ours)
-        logs.event("sender_drained", **self._about(sender), count=woken)
+        logs.event(
+            "sender_drained", **self._about(sender), count=woken, reason=LIMIT_OVER if task.after_limit else None
+        )
         if page.ends_at is not None:
             self.dispatch.queue.ensure_drain(_following(task, page.ends_at))
         return Drained(woken, more=page.ends_at is not None)

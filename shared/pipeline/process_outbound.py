@@ -9,7 +9,7 @@ from shared.domain.delivery.answers import Answer, Hop, Run, Step, TaskResult
 from shared.domain.delivery.bell import enter, may_enter
 from shared.domain.delivery.changes import is_older
 from shared.domain.delivery.lease import lease
-from shared.domain.guards import PREDECESSOR, Elect, Go, Guard, outbound_guard
+from shared.domain.guards import PREDECESSOR, Elect, Go, Guard, Wait, outbound_guard
 from shared.domain.identity import Echo
 from shared.domain.limits import Limits
 from shared.domain.marks import Marks
@@ -27,6 +27,9 @@ from shared.pipeline.sender_access import SenderAccess, SenderAccounts
 from shared.pipeline.sender_marks import SenderMarks, best_effort
 from shared.pipeline.sender_pace import SenderPace
 from shared.pipeline.settle_with_retry import settle_with_retry
+
+Guards = Callable[[Delivery], Guard]
+"""What a message waits for, if anything, by the record as it is when its lease is decided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +88,16 @@ class ProcessOutbound:
     ) -> tuple[Step, Marks, float]:
         """The step of the task's arrival, the marks that it counts on, and when the lease was asked for."""
         limits = replace(self.limits, doubt_policy=access.doubt_policy or self.limits.doubt_policy)
-        before = self._before(record)
-        step, asked = self._asked(record, before, seen, access, limits, task, token)
+        held = self._held(record, seen, access, task)
+        before = None if held else self._before(record)
+        step, asked = self._asked(
+            record, held or self._guards(before, seen, access, task), seen, access, limits, task, token
+        )
         if step.why == PREDECESSOR and before and may_enter(before, record):
             entered = self.store.change(before.key, lambda found: enter(found, record), seen=before)
             if entered.write is None:  # it has ended meanwhile, perhaps, and then it rings no more
-                step, asked = self._asked(record, self._before(record), seen, access, limits, task, token)
+                again = self._guards(self._before(record), seen, access, task)
+                step, asked = self._asked(record, again, seen, access, limits, task, token)
         if not isinstance(step.next, Elect):
             return step, seen, asked
         seen, elected = senders.elect(record, seen, step.next, token, access.credential)
@@ -106,27 +113,35 @@ class ProcessOutbound:
     def _asked(
         self,
         record: Delivery,
-        before: Delivery | None,
+        guards: Guards,
         seen: Marks,
         access: SenderAccess,
         limits: Limits,
         task: Task,
         token: str,
     ) -> tuple[Step, float]:
-        """The step of a message whose predecessor is `before`, and when the lease was asked for."""
-        guards = self._paced(record, access, seen, self._guards(before, seen, access, task), limits, task)
+        """The step of a message by these guards and its pace, and when the lease was asked for."""
+        guards = self._paced(record, access, seen, guards, limits, task)
         asked = self.clock.monotonic()
         return self._lease(record, task, token, guards, limits), asked
 
     def _before(self, record: Delivery) -> Delivery | None:
         return self.store.get(record.after) if record.after else None
 
-    def _guards(
-        self, before: Delivery | None, seen: Marks, access: SenderAccess, task: Task
-    ) -> Callable[[Delivery], Guard]:
+    def _held(self, record: Delivery, seen: Marks, access: SenderAccess, task: Task) -> Guards | None:
+        """The guard of a message that waits for its sender: while one is limited many look again, and this saves each
+        the read of the message before it.
+        """
+        found = self._guards(None, seen, access, task)(record)
+        if not isinstance(found, Wait):
+            return None
+        return lambda now: replace(found, unclear=now.state is State.IN_DOUBT and seen.down is not None)
+
+    def _guards(self, before: Delivery | None, seen: Marks, access: SenderAccess, task: Task) -> Guards:
         """The guards, for the record as it is when the lease is decided."""
+        jitter = self.clock.jitter()
         return lambda now: outbound_guard(
-            seen, access.fingerprint, now, before, task, self.limits, self.clock.now(), access.withheld
+            seen, access.fingerprint, now, before, task, self.limits, self.clock.now(), access.withheld, jitter
         )
 
     def _paced(
@@ -134,10 +149,10 @@ class ProcessOutbound:
         record: Delivery,
         access: SenderAccess,
         seen: Marks,
-        guards: Callable[[Delivery], Guard],
+        guards: Guards,
         limits: Limits,
         task: Task,
-    ) -> Callable[[Delivery], Guard]:
+    ) -> Guards:
         """The guards and, after them, the sender's pace. Only a message that would be sent now takes a place in it. An
         election is not held up: at most one message is elected at a time, and it is counted once it has its lease.
         """
@@ -159,9 +174,7 @@ class ProcessOutbound:
             with best_effort():
                 SenderPace(self.store, self.limits, self.clock).count(access.sender, its)
 
-    def _lease(
-        self, record: Delivery, task: Task, token: str, guards: Callable[[Delivery], Guard], limits: Limits
-    ) -> Step:
+    def _lease(self, record: Delivery, task: Task, token: str, guards: Guards, limits: Limits) -> Step:
         return self.store.change(
             task.key,
             lambda now: lease(now, task, token, guards(now) if now else Go(), limits, self.clock.now()),

@@ -158,6 +158,8 @@ class SenderMarks:
         before, after = self.store.change_marks(_id(record), decide, seen)
         if marks.is_reconnected(before, after):
             self.dispatch.start_drain(_id(record))
+        elif marks.lets_go(before, after, self.limits.waits):
+            self.dispatch.start_drain(_id(record), after_limit=True)
         log_outage("provider", before, after, self.clock.now(), phone_number_id=self._public_id(record))
         return after
 

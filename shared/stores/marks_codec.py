@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 from shared.domain.errors import UnknownState
 from shared.domain.events import ReceiptBlock
 from shared.domain.marks import Block, Bucket, Credential, Disconnected, Marks, Outage, RefusedCredential
+from shared.domain.rate_limit import RateLimit
 from shared.stores.codec import MICROSECOND, Plain, as_moment, encode_mark
 
 KINDS: Mapping[str, type] = {
@@ -22,6 +23,7 @@ KINDS: Mapping[str, type] = {
     "receipt_block": ReceiptBlock,
     "disconnected": Disconnected,
     "bucket": Bucket,
+    "limited": RateLimit,
 }
 """The class of each mark, by its name in `Marks`."""
 

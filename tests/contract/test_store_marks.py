@@ -23,6 +23,7 @@ from shared.domain.marks import (
     is_elected,
     is_troubled,
 )
+from shared.domain.rate_limit import RateLimit
 from shared.pipeline.ports import DecideMarks
 from shared.stores.codec import TROUBLES
 from tests.support.store_cases import (
@@ -59,6 +60,7 @@ MARKS: dict[str, tuple[Any, Any]] = {
     "receipt_block": (ReceiptBlock(131031, at(5)), NOTED),
     "disconnected": (Disconnected("", at(6)), Disconnected("PARTNER_REMOVED", at(6.000006))),
     "bucket": (Bucket(at(7)), Bucket(at(7.000007))),
+    "limited": (RateLimit(at(8), timedelta(seconds=1)), RateLimit(at(8.000008), timedelta(microseconds=1))),
 }
 """Of each mark one with its required fields alone, and one with every field."""
 
@@ -104,6 +106,7 @@ all_marks = st.builds(
     st.none() | st.builds(ReceiptBlock, codes, moments, words_or_none),
     st.none() | st.builds(Disconnected, words, moments),
     st.none() | st.builds(Bucket, moments),
+    st.none() | st.builds(RateLimit, moments, spans),
 )
 
 
@@ -312,7 +315,7 @@ def test_decision_on_marks_that_raises_changes_nothing_and_propagates(store):
 @pytest.mark.parametrize("name", MARKS)
 def test_marks_that_cannot_be_stored_leave_no_trace(store, name):
     times = {"down": "until", "block": "until", "refused": "since", "credential": "since", "receipt_block": "at"}
-    times |= {"disconnected": "since", "bucket": "next"}
+    times |= {"disconnected": "since", "bucket": "next", "limited": "until"}
     without_zone = replace(MARKS[name][0], **{times[name]: NOW.replace(tzinfo=None)})
     with pytest.raises(ValueError):
         store.change_marks(ID, setting(**{name: without_zone}))

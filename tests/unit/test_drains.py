@@ -29,6 +29,9 @@ def test_body_of_a_drain_is_read_back_as_the_same_drain() -> None:
     assert drain_body(DRAIN) == BODY
     assert json.loads(json.dumps(drain_body(DRAIN))) == BODY
     assert parse_drain(BODY) == DRAIN
+    after_limit = replace(DRAIN, after_limit=True)
+    assert drain_body(after_limit) == {**BODY, "after_limit": True}
+    assert parse_drain(drain_body(after_limit)) == after_limit
     first = DrainTask(SENDER, NOW, "corr_0001")
     assert parse_drain(drain_body(first)) == first
 

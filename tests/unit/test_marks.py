@@ -707,5 +707,5 @@ def test_a_mark_of_one_event_holds_back_that_one_alone(by: str | None, said: boo
 
 def test_a_backend_has_no_mark_but_the_breaker() -> None:
     assert {field.name for field in fields(Marks)} == {
-        "down", "block", "refused", "credential", "receipt_block", "disconnected", "bucket", "version"
+        "down", "block", "refused", "credential", "receipt_block", "disconnected", "bucket", "limited", "version"
     }  # fmt: skip

@@ -34,6 +34,7 @@ from shared.domain import (
 )
 from shared.domain.limits import Backoff, Limits, PostTimes, Waits
 from shared.domain.outbound import checks, templates, types
+from shared.domain.rate_limit import RateLimit
 from shared.pipeline.registry import EntryKind
 from shared.stores.marks_codec import changes
 from tests.support.builders import NOW, at, dead, pending, task_for
@@ -227,6 +228,7 @@ MARKS: Mapping[str, tuple[Any, Mapping[str, Any]]] = {
     "receipt_block": (events.ReceiptBlock(368, NOW, "k"), {"code": 368, "at": AT, "key": "k"}),
     "disconnected": (marks.Disconnected("PARTNER_REMOVED", NOW), {"event": "PARTNER_REMOVED", "since": AT}),
     "bucket": (marks.Bucket(NOW), {"next": AT}),
+    "limited": (RateLimit(NOW, timedelta(seconds=1)), {"until": AT, "wait": 10**6}),
 }
 
 
@@ -281,6 +283,7 @@ NUMBERS: Mapping[Any, Mapping[str, Any]] = {
     Waits(): {
         "retry": backoff(10, 2, 300),
         "throughput": backoff(1, 4, 32),
+        "limited": backoff(30, 4, 250),
         "pair": backoff(1, 4, 256),
         "account": backoff(60, 2, 3600),
         "maintenance": 30,

@@ -121,6 +121,7 @@ def test_jitter_spreads_a_wait_by_a_fifth(jitter: float, wait: float) -> None:
     [
         pytest.param(WAITS.predecessor, (0.3, 0.6, 1.2, 2.4, 4.8, 9.6, 19.2, 38.4, 38.4), id="predecessor: 0.3 s, k 7"),
         pytest.param(WAITS.outage, (10, 20, 40, 80, 160, 300, 300), id="outage: 10 s doubling to 5 min"),
+        pytest.param(WAITS.limited, (30, 120, 250, 250), id="limited: 30 s, times 4, to a little less than 5 min"),
         pytest.param(WAITS.doubt, (15, 30, 60, 120, 240, 240), id="doubt: 15 s, k 4"),
         pytest.param(WAITS.block, (600, 1200, 2400, 4800, 9600, 19200, 21600), id="blocked: 10 min doubling to 6 h"),
     ],
