@@ -15,7 +15,7 @@ from shared.domain.record import MOST_WAITERS, Delivery, Kind, State, Task, is_c
 from tests.model.entries import CANCEL, OF_TASKS, WEBHOOK, Reached
 from tests.model.ports import AWAY, NOT_SENT, WRITTEN, Call, fingerprint
 from tests.model.setting import IN_TIME, Setting
-from tests.model.world import FUTURE, PAST, SENDER, Ended, Mishap, Row, Worker, World, claims
+from tests.model.world import FUTURE, PAST, SENDER, Ended, Mishap, Row, Worker, World, at_times_of, claims
 
 SENDER_MARKS = sender_id("meta", SENDER)
 
@@ -262,7 +262,7 @@ def _held_back(setting: Setting, worker: Worker, reached: Reached, found: Delive
         return "provider down"
     if (found.doubts or seen.down) and not _has_probed(worker, reached):
         return "not probed"
-    return None
+    return "limited" if seen.limited and seen.limited.until == FUTURE else None
 
 
 def _is_before(worker: Worker, reached: Reached, record: Delivery) -> bool:
@@ -302,11 +302,39 @@ def of_marks(setting: Setting, worker: Worker, reached: Reached, whose: str, bef
             return f"O4: the breaker of the {whose} is closed without an answer"
         if _first_marks(worker, reached, whose).down is None:
             return f"O2: the breaker of the {whose} is closed by an answer to a call that began before it opened"
+    if before.limited != after.limited and (fault := _of_limit(setting, worker, reached, before, after)):
+        return fault
     subject = worker.subject
     if whose == "backend" and before.down and after.down and isinstance(subject, Task) and _failed(worker, reached):
         is_second = before.down.by not in (None, subject.key)
         if is_second and after.down.by is not None:
             return "O7: two events have failed, and the mark holds back one of them alone"
+    return None
+
+
+def _of_limit(setting: Setting, worker: Worker, reached: Reached, before: Marks, after: Marks) -> str | None:
+    """What must hold when a rate limit begins, goes on or ends."""
+    seen, answer = _first_marks(worker, reached, "marks"), _sent(setting, worker, reached)
+    if after.limited and answer != "limited":
+        return "limit: a sender is marked as limited without such an answer"
+    if after.limited is None and answer != "accepted":
+        return "limit: a limit ends although no message was accepted"
+    if not _is_still(before, seen):
+        return "limit: an answer changes a limit that has changed since its attempt looked"
+    return None
+
+
+def _is_still(now: Marks, seen: Marks) -> bool:
+    """Whether the limit is the one that was seen, whatever time has passed."""
+    return at_times_of(now, seen).limited == seen.limited
+
+
+def _sent(setting: Setting, worker: Worker, reached: Reached) -> str | None:
+    """What the provider answered to this worker's send; None if it sent nothing, or a call that it took."""
+    for call, answer in _story(worker, reached):
+        if call.name == "channel.send":
+            is_call = setting.place(call.args[0].key) < setting.first_message
+            return answer if answer in NOT_SENT else None if is_call else "accepted"
     return None
 
 
@@ -393,7 +421,7 @@ def _waits_for_more(setting: Setting, worker: Worker, reached: Reached, record: 
         else None
     )
     is_suspended = setting.may_be_suspended and _tenant_seen(worker, reached) is not False
-    ends = (seen.block, seen.down, refused)
+    ends = (seen.block, seen.down, refused, seen.limited)
     return (
         is_suspended or FUTURE in (record.due_at, record.doubt_until) or any(one and one.until != PAST for one in ends)
     )
@@ -470,6 +498,10 @@ def of_answer(setting: Setting, world: World, worker: Worker, reached: Reached, 
         return f"O4: an attempt answers {status} and keeps its claim"
     if worker.answers and isinstance(worker.answers[0], Ended):
         return None  # what it did is forgotten
+    if _sent(setting, worker, reached) == "accepted" and AWAY not in worker.answers:
+        seen = _first_marks(worker, reached, "marks")
+        if seen.limited and _is_still(world.marks, seen):
+            return "limit: an accepted message leaves the limit that it saw"
     if setting.patient and status == 409:
         return _thrown_away(setting, world, worker, reached)
     return _of_bell(setting, worker, reached, status)

@@ -9,6 +9,7 @@ from shared.domain.delivery.operator import replay
 from shared.domain.events import ReceiptReceived
 from shared.domain.identity import Echo
 from shared.domain.marks import Block, Credential, Marks, Outage
+from shared.domain.rate_limit import RateLimit
 from shared.domain.record import OPEN_STATES, Delivery, Kind, ReceiptKind, State, Task
 from tests.model import invariants
 from tests.model.engine import Move
@@ -17,6 +18,7 @@ from tests.model.ports import fingerprint
 from tests.model.setting import IN_TIME, Setting
 from tests.model.workers import Workers
 from tests.model.world import (
+    A_SECOND,
     CORRELATION,
     FUTURE,
     GOOD,
@@ -164,13 +166,17 @@ class Model:
 
     def _guards(self, world: World) -> Iterator[Move[World]]:
         marks = world.marks
-        for name in ("down", "block", "refused"):
+        for name in ("down", "block", "refused", "limited"):
             yield from self._mark_ends(world, "marks", name)
         yield from self._mark_ends(world, "backend", "down")
         if marks.block is None and world.may(Mishap.BLOCKED_ELSEWHERE):
             blocked = replace(marks, block=Block(FUTURE, timedelta(), 0))
             after = self._shelf.outdated(world.spent(Mishap.BLOCKED_ELSEWHERE), marks, blocked)._replace(marks=blocked)
             yield Move("another message finds the sender blocked", after, False)
+        if world.may(Mishap.LIMITED_ELSEWHERE) and (marks.limited is None or marks.limited.until == PAST):
+            limited = replace(marks, limited=RateLimit(FUTURE, A_SECOND))
+            after = self._shelf.outdated(world.spent(Mishap.LIMITED_ELSEWHERE), marks, limited)._replace(marks=limited)
+            yield Move("another message finds the sender limited", after, False)
         if world.may(Mishap.SUSPENDED):
             suspended = world.spent(Mishap.SUSPENDED)._replace(suspended=True)
             yield Move("an operator suspends the tenant", suspended, False)

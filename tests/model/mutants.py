@@ -15,6 +15,7 @@ RECORD = "shared/domain/record.py"
 GUARDS, IDENTITY = "shared/domain/guards.py", "shared/domain/identity.py"
 ACCEPT, DISPATCH, RECEIPTS = "shared/pipeline/accept.py", "shared/pipeline/dispatch.py", "shared/pipeline/receipts.py"
 TASKS = "shared/domain/tasks.py"
+RATE_LIMIT = "shared/domain/rate_limit.py"
 MARKS, BACKEND = "shared/domain/marks.py", "shared/pipeline/backend_marks.py"
 INBOUND, OUTBOUND = "shared/pipeline/process_inbound.py", "shared/pipeline/process_outbound.py"
 
@@ -937,6 +938,79 @@ OUTAGES = (
     ),
 )
 
+# ---- rate limits
+
+LIMITS = (
+    _mutant(
+        "an accepted message leaves the limit",
+        "limit",
+        "limit: another message too",
+        RATE_LIMIT,
+        """
+        case Accepted():
+            return None""",
+        """
+        case Accepted():
+            return current""",
+    ),
+    _mutant(
+        "a message that was accepted before a limit began ends it",
+        "limit",
+        "limit: another message too",
+        RATE_LIMIT,
+        "if current != seen:",
+        "if current != seen and not isinstance(verdict, Accepted):",
+    ),
+    _mutant(
+        "a limited message renews a limit that another one has renewed",
+        "limit",
+        "limit: another message too",
+        RATE_LIMIT,
+        "if current != seen:",
+        "if current != seen and not isinstance(verdict, Limited):",
+    ),
+    _mutant(
+        "an accepted call ends a limit",
+        "limit",
+        "limit: a call and a message, limited",
+        "shared/pipeline/sender_marks.py",
+        "is_trial = not is_call(record.payload)",
+        "is_trial = True",
+    ),
+    _mutant(
+        "a message is leased although its sender is limited",
+        "guards",
+        "limit: another message too",
+        GUARDS,
+        "if marks.limited and ahead < marks.limited.until:",
+        "if marks.limited and task.hop and ahead < marks.limited.until:",
+    ),
+    _mutant(
+        "a limit never ends by itself",
+        "I2",
+        "reply: limited, own write refused",
+        GUARDS,
+        "if marks.limited and ahead < marks.limited.until:",
+        "if marks.limited:",
+    ),
+    _mutant(
+        "patience runs while the sender is limited",
+        "bell",
+        "limit: two replies, limited",
+        GUARDS,
+        "waits, now, jitter), unclear)",
+        "waits, now, jitter), unclear, None, task.alone_since or now)",
+    ),
+    _mutant(
+        "a message that does not wait for its sender never reads the one before it",
+        "I9",
+        "order: two replies, two workers",
+        OUTBOUND,
+        "before = None if held else self._before(record)",
+        "before = None",
+    ),
+)
+
 MUTANTS: Sequence[Mutant] = (
     *FENCE,
     *DURABLE,
@@ -949,5 +1023,6 @@ MUTANTS: Sequence[Mutant] = (
     *BELLS,
     *IN_TURNS,
     *OUTAGES,
+    *LIMITS,
 )
 BY_NAME: Mapping[str, Mutant] = {mutant.name: mutant for mutant in MUTANTS}

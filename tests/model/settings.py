@@ -116,9 +116,9 @@ QUICK: Sequence[Setting] = (
     _reply("reply: killed, answer lost", 4_787, {M.CRASH: 1, M.ANSWER_LOST: 1, M.DELIVERED_AGAIN: 1}),
     _reply("reply: killed, answer lost, no receipt ever", 2_105, {M.CRASH: 1, M.ANSWER_LOST: 1}, receipts=NEVER),
     _reply("reply: killed, answer lost, receipts without an echo", 2_417, {M.CRASH: 1, M.ANSWER_LOST: 1}, echo=False),
-    _reply("reply: refused, limited, killed", 352, {M.CRASH: 1, M.REFUSED: 1, M.LIMITED: 1}, workers=1),
+    _reply("reply: refused, limited, killed", 543, {M.CRASH: 1, M.REFUSED: 1, M.LIMITED: 1}, workers=1),
     _reply("reply: our backoff, provider down, killed", 2_766, {M.CRASH: 1, M.RETRY: 1, M.PROVIDER_DOWN: 1}, workers=1),
-    _reply("reply: limited, own write refused", 185, {M.LIMITED: 1, M.AMBIGUOUS: 1}, workers=1),
+    _reply("reply: limited, own write refused", 299, {M.LIMITED: 1, M.AMBIGUOUS: 1}, workers=1),
     _reply("reply: blocked, killed", 900, {M.BLOCKED: 1, M.CRASH: 1}, workers=1),
     _reply("reply: credential refused and replaced, killed", 717, {M.CREDENTIAL: 1, M.CRASH: 1}, workers=1),
     _reply("reply: late to begin, shutdown", 469, {M.STALL: 1, M.SHUTDOWN: 1}),
@@ -135,7 +135,10 @@ QUICK: Sequence[Setting] = (
         workers=1,
     ),
     _reply("reply: two racing sweeps", 1_539, {M.SWEEP: 2}, workers=1, most_tasks=3),
-    _reply("reply: limited, racing sweep", 1_190, {M.SWEEP: 1, M.LIMITED: 1}, workers=1),
+    _reply("reply: limited, racing sweep", 2_252, {M.SWEEP: 1, M.LIMITED: 1}, workers=1),
+    _reply("limit: another message too", 840, {M.LIMITED: 1, M.LIMITED_ELSEWHERE: 2}, workers=1),
+    _reply("limit: a call and a message, limited", 968, {M.LIMITED: 1}, replies=2, calls=1, workers=1),
+    _reply("limit: two replies, limited", 646, {M.LIMITED: 1}, replies=2, receipts=NEVER, workers=1),
     _resend("resend: receipts in time", 842, {M.ANSWER_LOST: 1, M.CRASH: 1}, workers=1),
     _resend(
         "resend: receipts late, three answers lost", 1_481, {M.ANSWER_LOST: 3}, receipts=LATE, workers=1, attempts=3
@@ -409,8 +412,12 @@ SLOW: Sequence[Setting] = (
         sweep=True,
         workers=1,
     ),
+    _reply("limit: another message too, two workers", 30_089, {M.LIMITED: 1, M.LIMITED_ELSEWHERE: 1}),
+    _reply("limit: another message too, killed", 4_867, {M.LIMITED: 1, M.LIMITED_ELSEWHERE: 2, M.CRASH: 1}, workers=1),
+    _reply("limit: two replies, limited twice", 3_770, {M.LIMITED: 2}, replies=2, receipts=NEVER, workers=1),
+    _resend("limit: resend, answer lost", 3_174, {M.LIMITED: 1, M.LIMITED_ELSEWHERE: 1, M.ANSWER_LOST: 1}, workers=1),
     _reply(
-        "reply: refused, limited, killed, two workers", 16_674, {M.CRASH: 1, M.REFUSED: 1, M.LIMITED: 1}, most_tasks=3
+        "reply: refused, limited, killed, two workers", 53_757, {M.CRASH: 1, M.REFUSED: 1, M.LIMITED: 1}, most_tasks=3
     ),
     _reply(
         "reply: our backoff, provider down, two workers",
@@ -420,14 +427,14 @@ SLOW: Sequence[Setting] = (
     ),
     _reply(
         "reply: limited, own write refused, racing sweep",
-        3_621,
+        6_499,
         {M.LIMITED: 1, M.AMBIGUOUS: 1, M.SWEEP: 1},
         receipts=NEVER,
         workers=1,
     ),
     _reply(
         "reply: limited, own write refused, killed",
-        55_338,
+        182_811,
         {M.LIMITED: 1, M.AMBIGUOUS: 1, M.CRASH: 1},
         receipts=NEVER,
         most_tasks=3,
@@ -743,7 +750,7 @@ SLOW: Sequence[Setting] = (
     _reply("outage: over, two replies, two workers", 110_510, {}, replies=2, receipts=NEVER, hops=0, down=True),
     _reply("every call: a reply, receipts in time", 13_841, {}, every_call=True),
     _reply(
-        "every call: a reply, limited", 25_570, {M.LIMITED: 1}, every_call=True, receipts=NEVER, hops=0, most_tasks=3
+        "every call: a reply, limited", 66_735, {M.LIMITED: 1}, every_call=True, receipts=NEVER, hops=0, most_tasks=3
     ),
     _resend("every call: a resend", 421, {M.ANSWER_LOST: 1}, every_call=True, receipts=NEVER, workers=1),
     _reply("every call: two replies", 117_443, {}, every_call=True, replies=2, receipts=NEVER, hops=0),

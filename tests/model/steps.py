@@ -323,6 +323,8 @@ def _told(marks: Marks) -> str:
         if mark:
             by = f" by {mark.by}" if getattr(mark, "by", None) else ""
             words.append(f"{name}{by} {'in force' if mark.until == FUTURE else 'over'}, claim {mark.claim}")
+    if marks.limited:
+        words.append(f"limited {'in force' if marks.limited.until == FUTURE else 'over'}")
     return "; ".join(words) or "none"
 
 

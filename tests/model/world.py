@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from shared.domain.events import ReceiptReceived
 from shared.domain.marks import Marks
+from shared.domain.rate_limit import RateLimit
 from shared.domain.record import Delivery, ReceiptKind, Receipts, State, Task
 from shared.stores.records import receipts_of
 
@@ -27,6 +28,9 @@ NOBODY = "nobody's"
 
 OUTDATED, OUTDATED_CODE = timedelta(days=999), 999
 """In a mark that a worker has read: it was written since."""
+
+A_SECOND = timedelta(seconds=1)
+"""The wait of every rate limit: without one the next limit would be over at once."""
 
 REFUSED = "write refused"
 """The answer to a write whose record is no longer what was read: it is read again."""
@@ -55,6 +59,7 @@ class Mishap(IntEnum):
     RETRY = auto()  # this message, for now: our backoff
     PROVIDER_DOWN = auto()  # the provider refuses as a whole
     LIMITED = auto()
+    LIMITED_ELSEWHERE = auto()  # the sender, as the answer to another message
     BLOCKED = auto()  # the sender, as the answer to a send
     BLOCKED_ELSEWHERE = auto()  # the sender, as another message found
     CREDENTIAL = auto()  # refused for good
@@ -283,6 +288,7 @@ def normal_marks(marks: Marks) -> Marks:
         ),
         credential=credential and replace(credential, since=PAST),
         receipt_block=marks.receipt_block and replace(marks.receipt_block, code=0, at=PAST),
+        limited=marks.limited and RateLimit(_passed_or_not(marks.limited.until), _kept(marks.limited.wait) or A_SECOND),
     )
 
 
@@ -308,6 +314,8 @@ def outdated(seen: Marks, before: Marks, after: Marks) -> Marks:
         block=seen.block and (seen.block if before.block == after.block else replace(seen.block, wait=OUTDATED)),
         refused=seen.refused
         and (seen.refused if before.refused == after.refused else replace(seen.refused, code=OUTDATED_CODE)),
+        limited=seen.limited
+        and (seen.limited if before.limited == after.limited else replace(seen.limited, wait=OUTDATED)),
     )
 
 
@@ -320,6 +328,7 @@ def at_times_of(current: Marks, seen: Marks) -> Marks:
         down=_at_time_of(current.down, seen.down),
         block=_at_time_of(current.block, seen.block),
         refused=_at_time_of(current.refused, seen.refused),
+        limited=_at_time_of(current.limited, seen.limited),
     )
 
 
