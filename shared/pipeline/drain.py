@@ -1,4 +1,4 @@
-"""drain: wakes the waiting messages of a sender that is connected again, in order, page by page."""
+"""drain: wakes the waiting messages of a sender that may send again, in order, page by page."""
 
 import json
 from dataclasses import dataclass, replace

@@ -57,7 +57,7 @@ def limit(until: float, wait: float = 1) -> RateLimit:
 # ---- the mark
 
 
-def test_first_limit_holds_a_sender_for_a_second_and_each_next_one_four_times_as_long() -> None:
+def test_first_limit_holds_a_sender_for_a_second_and_the_next_four_times_as_long() -> None:
     mark, found = None, []
     for _ in range(5):
         mark = after_answer(mark, mark, RATE, LIMITS, NOW)
@@ -150,7 +150,7 @@ def test_limit_is_waited_for_after_block_and_breaker_and_before_the_predecessor(
     assert guarded(Marks(limited=limit(0)), record, before) == Wait("predecessor", at(0.3), alone_since=NOW)
 
 
-def test_limited_message_claims_nothing_and_leaves_a_doubt_open_while_the_provider_is_down() -> None:
+def test_limited_message_claims_nothing_and_leaves_a_doubt_open() -> None:
     over = Marks(limited=limit(1), block=Block(NOW, seconds(600), 368), down=Outage(NOW, seconds(10)))
     assert guarded(over, pending()) == Wait(LIMITED, at(1))
     unclear = Marks(limited=limit(1), down=Outage(at(-90), seconds(10)))
@@ -374,7 +374,7 @@ def check_all_sent_once_in_order(provider: Provider, records: list[Delivery], co
         assert [key for key in provider.took if key in keys] == keys
 
 
-def test_two_hundred_waiting_messages_cost_few_calls_and_all_go_soon_after_the_limit(
+def test_two_hundred_waiting_messages_cost_few_calls_and_all_go_soon_after(
     world: World, provider: Provider, queue: TimedQueue
 ) -> None:
     records = add_many(world, 200, contacts=100)
@@ -390,7 +390,7 @@ def test_two_hundred_waiting_messages_cost_few_calls_and_all_go_soon_after_the_l
 
 
 @pytest.mark.parametrize("ends", ["cancelled", "too old"])
-def test_messages_go_within_five_minutes_though_no_drain_comes_and_those_tried_have_ended(
+def test_messages_go_within_five_minutes_though_no_drain_comes(
     world: World, provider: Provider, queue: TimedQueue, ends: str
 ) -> None:
     records = add_many(world, 60, contacts=60)

@@ -9,6 +9,7 @@ from typing import Any
 
 from shared.domain.guards import PROVIDER_DOWN, REAUTH_REQUIRED, SUSPENDED
 from shared.domain.messages import Message
+from shared.domain.rate_limit import LIMITED
 from shared.domain.record import CANCELLED, Delivery, Kind, State, is_cancelled
 from shared.operations.timeline import logs
 from shared.operations.timeline import records as timeline_records
@@ -185,7 +186,7 @@ def _why(record: Delivery) -> str:
 def _reply(record: Delivery, waits_for: str) -> Reply:
     """`waits_for`: what its last task waited for; the record knows only its attempts."""
     word, why = shown(record)
-    if why == "waiting" and waits_for in ("blocked", REAUTH_REQUIRED, PROVIDER_DOWN, SUSPENDED):
+    if why == "waiting" and waits_for in ("blocked", LIMITED, REAUTH_REQUIRED, PROVIDER_DOWN, SUSPENDED):
         why = waits_for
     return Reply(record.key, str(record.payload.get("type", "")), _text(record.payload.get("content")), word, why)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from shared.domain.guards import CREDENTIALS_UNAVAILABLE, PACED, REAUTH_REQUIRED, SENDER_REMOVED, SUSPENDED
+from shared.domain.rate_limit import LIMITED
 from shared.domain.record import Delivery
 
 Explain = Callable[[str, int, str], str | None]
@@ -124,6 +125,10 @@ WAITS: Mapping[str, tuple[str, str]] = {
         "Waited for a secret that was missing or could not be read",
     ),
     PACED: ("Waiting for its turn in the number's pace", "Waited for its turn in the number's pace"),
+    LIMITED: (
+        "Waiting: WhatsApp limits how many messages per second the number sends",
+        "Waited while WhatsApp limited how many messages per second the number sends",
+    ),
     "provider_down": (
         "Waiting: WhatsApp is down or unreachable",
         "Waited while WhatsApp was down or unreachable",

@@ -1,4 +1,6 @@
-"""A token that is refused and replaced, over HTTP: what waited is sent in order, once each; other tenants go on."""
+"""A token that is refused and replaced, or a number that is limited: what waited is sent in order, once each, over
+HTTP; other tenants go on.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -136,6 +138,36 @@ def test_messages_that_waited_for_a_token_are_sent_in_order_once_each(
         assert len(provider.requests) == 100, "and nothing for anybody else"
         (line,) = told(capfd, "tenant_reconnected")
         assert (line["tenant"], line["sender"]) == (tenant, SENDERS[tenant].id)
+
+
+def limit(provider: parts.Provider) -> None:
+    """Meta limits acme's number until the answer is changed."""
+
+    def answer(body: bytes) -> None:
+        if b"acme" in body:
+            provider.answers.insert(0, error(130429))
+
+    provider.during = answer
+
+
+def test_limited_number_makes_few_calls_and_its_messages_go_soon_after_its_limit(
+    world: World, provider: parts.Provider, capfd: pytest.CaptureFixture[str]
+) -> None:
+    records = {tenant: world.add(tenant) for tenant in ("acme", "bolt")}
+    limit(provider)
+    world.run(150)
+    assert world.states(records["bolt"]) == {(State.DONE, 1)}, "no other tenant notices"
+    assert world.states(records["acme"]) == {(State.PENDING, 0)}
+    assert len(bodies(provider, "acme")) <= 3 + 150 / 32, "after 1, 4 and 16 s, then every 32 s"
+    assert len(told(capfd, "outbound_waiting")) < 100 * 6
+    provider.requests.clear()
+    provider.during = lambda _: None
+    world.run(32 + 64 + 5)
+    assert in_order(bodies(provider, "acme"), "acme"), "before most of them would have come back by themselves"
+    assert world.states(records["acme"]) == {(State.DONE, 1)}
+    (line,) = told(capfd, "sender_drained")
+    assert (line["tenant"], line["reason"]) == ("acme", "limit_over")
+    assert told(capfd, "tenant_reconnected") == []
 
 
 def test_late_refusal_of_the_former_token_holds_nothing_back(world: World, provider: parts.Provider) -> None:
