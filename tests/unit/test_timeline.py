@@ -792,6 +792,7 @@ def test_waiting_is_read_from_the_log(reason: str | None) -> None:
             "Waited for a secret",
         ),
         (Kind.OUTBOUND, "outbound_waiting", "paced", "Waiting for its turn", "Waited for its turn"),
+        (Kind.OUTBOUND, "outbound_waiting", "limited", "Waiting: a limit of", "Waited while a limit of"),
         (
             Kind.OUTBOUND,
             "outbound_waiting",
@@ -1003,7 +1004,7 @@ def test_checks_while_in_doubt_are_a_wait_for_the_receipt() -> None:
     assert moment.sentence == "Waiting for a delivery receipt; checked 2 times, the last at 12:00:02 UTC."
 
 
-@pytest.mark.parametrize("reason", ["blocked", "WHATSAPP_REAUTH_REQUIRED", "provider_down", "suspended"])
+@pytest.mark.parametrize("reason", ["blocked", "limited", "WHATSAPP_REAUTH_REQUIRED", "provider_down", "suspended"])
 def test_message_without_attempts_has_the_reason_of_its_wait(reason: str) -> None:
     (reply,) = build([pending()], [waiting(0, reason)]).replies
     assert (reply.shown, reply.why) == ("pending", reason)

@@ -126,8 +126,8 @@ WAITS: Mapping[str, tuple[str, str]] = {
     ),
     PACED: ("Waiting for its turn in the number's pace", "Waited for its turn in the number's pace"),
     LIMITED: (
-        "Waiting: WhatsApp limits how many messages per second the number sends",
-        "Waited while WhatsApp limited how many messages per second the number sends",
+        "Waiting: a limit of WhatsApp is reached; more messages are sent once it is over",
+        "Waited while a limit of WhatsApp was reached",
     ),
     "provider_down": (
         "Waiting: WhatsApp is down or unreachable",
