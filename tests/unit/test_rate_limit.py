@@ -231,6 +231,23 @@ def test_other_message_waits_without_lease_attempt_write_or_call(world: World) -
     assert counted == {"get": 3, "marks": 1, "change_marks": 0, "change": 1}, "two reads of the record by the test"
 
 
+def test_hops_of_a_limit_that_lasts_are_spread_by_chance(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.mark(limited=limit(1, 16))
+    monkeypatch.setattr(world.clock, "jitter", lambda: 1.0)
+    world.process(world.add("a"))
+    assert world.hops() == [(1, at(36))]
+
+
+@pytest.mark.parametrize(("down", "state"), [(Outage(at(-90), seconds(10)), State.IN_DOUBT), (None, State.DEAD)])
+def test_second_doubt_of_a_limited_sender_is_judged_only_while_the_provider_is_up(
+    world: World, down: Outage | None, state: State
+) -> None:
+    world.mark(limited=limit(9), down=down)
+    record = world.add("a", past_doubt, doubts=2)
+    world.process(record)
+    assert (world.read(record).state, world.channel.calls) == (state, [])
+
+
 def test_second_answer_of_two_at_once_changes_nothing(world: World) -> None:
     first, second = world.add("a"), world.add("b")
     world.mark(limited=limit(0, 4))
