@@ -400,14 +400,14 @@ def of_task(setting: Setting, world: World, worker: Worker, reached: Reached, ta
 def _of_lonely_hop(setting: Setting, worker: Worker, reached: Reached, record: Delivery) -> str | None:
     """What must hold when a message hops because of the one before it, and of nothing else."""
     name, before = setting.name_of(record.key), _last_shown(worker, reached, record.after)
+    if _waits_for_more(setting, worker, reached, record):
+        return f"I9: {name} loses patience while it waits for something else"
     if before is None or predecessor_finished(record, before):
         return f"bell: {name} hops though the one before it has ended"
     if waiter(record) not in before.bell and len(before.bell) < MOST_WAITERS:
         return f"bell: {name} hops and is not in the bell of {setting.name_of(before.key)}"
     if _has_no_patience(worker) and not _is_being_sent(worker, reached, record):
         return f"I9: {name} hops though it has waited long enough"
-    if _waits_for_more(setting, worker, reached, record):
-        return f"I9: {name} loses patience while it waits for something else"
     return None
 
 

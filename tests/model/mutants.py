@@ -995,7 +995,7 @@ LIMITS = (
     ),
     _mutant(
         "patience runs while the sender is limited",
-        "bell",
+        "I9",
         "limit: two replies, limited",
         GUARDS,
         "waits, now, jitter), unclear)",
