@@ -208,9 +208,8 @@ class Project:
 
 def a_project(directory: Path, state: dict[str, Any]) -> Project:
     (directory / "bin").mkdir()
-    fake = Path(__file__).with_name("fake_cloud.py")
     for name in ("gcloud", "docker", "terraform"):
-        (directory / "bin" / name).write_text(f'#!/bin/sh\nexec {sys.executable} -IS {fake} {name} "$@"\n')
+        (directory / "bin" / name).write_text(fake_cloud.program(name))
         (directory / "bin" / name).chmod(0o755)
     (directory / "bin" / "python3").write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
     (directory / "bin" / "python3").chmod(0o755)
