@@ -21,6 +21,7 @@ MODULES = {
     "ledger": "cli.ledger",
     "trace": "cli.trace",
     "dead": "cli.dead.command",
+    "conversations": "cli.conversations.command",
     "tenants": "cli.registry.tenants",
     "senders": "cli.registry.senders",
     "keys": "cli.registry.keys",
@@ -67,6 +68,7 @@ def pombo() -> None:
       pombo ledger                  list the messages that the WhatsApp simulator accepted
       pombo trace ID                show the timeline of a message
       pombo dead list               list dead letters
+      pombo conversations list      list conversations with customers
       pombo tenants add bakery      add a second business
       pombo senders list            list the numbers, and whether each can send
       pombo doctor                  check the store, the queue, the handler and the settings

@@ -71,7 +71,14 @@ TARGETS = (
     ),
     Target(
         "programs",
-        ("cli/*.py", "cli/dead/*.py", "cli/doctor/*.py", "cli/registry/*.py", "services/**/*.py"),
+        (
+            "cli/*.py",
+            "cli/conversations/*.py",
+            "cli/dead/*.py",
+            "cli/doctor/*.py",
+            "cli/registry/*.py",
+            "services/**/*.py",
+        ),
         ("tests/unit", *SERVICES_IN_PROCESS),
         (
             (

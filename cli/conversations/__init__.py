@@ -1,0 +1,1 @@
+"""The command pombo conversations: list and show."""

@@ -1,0 +1,50 @@
+"""Conversations as an operator sees them: a tenant's, and the messages of one in both directions."""
+
+from shared.domain.conversations import Conversation
+from shared.pipeline.conversations import followed
+from shared.pipeline.ports import ConversationPage, Cursor, Page, Store
+
+PAGE = 100
+"""Conversations that are read at a time."""
+
+NEWEST = 2000
+"""How many of a tenant's conversations are searched for a part of an id, those with the newest messages first."""
+
+
+def newest(store: Store, tenant: str, limit: int) -> ConversationPage:
+    """A tenant's conversations, that with the newest message first, and how many of them this version cannot read.
+    Raises StoreUnavailable.
+    """
+    found, unread, after = list[Conversation](), 0, None
+    while len(found) < limit:
+        page = store.conversations(tenant, after, min(limit - len(found), PAGE))
+        found += page.conversations
+        unread, after = unread + page.unread, page.ends_at
+        if after is None:
+            break
+    return ConversationPage(found, unread, after)
+
+
+def conversation(store: Store, id: str) -> Conversation | None:
+    """The conversation with this id, or the one that it became; None if there is none. Raises StoreUnavailable and
+    UnknownState.
+    """
+    return followed(store, store.conversation_entries([id]).get(id))
+
+
+def beginning_with(store: Store, tenant: str, prefix: str) -> list[Conversation]:
+    """Those of the tenant's newest conversations whose ids begin with this. Raises StoreUnavailable."""
+    return [found for found in newest(store, tenant, NEWEST).conversations if found.id.startswith(prefix)]
+
+
+def messages(store: Store, of: Conversation, after: Cursor | None, limit: int) -> Page:
+    """A page of its events and messages, the newest first, with those of the conversations that became it. The cursor
+    begins with the number of the conversation that it is in. Raises StoreUnavailable.
+    """
+    ids = (of.id, *of.formerly)
+    number, inner = (int(after[0]), tuple(after[1:]) or None) if after else (0, None)
+    page = store.of_conversation(ids[number], inner, limit)
+    if page.ends_at is not None:
+        return Page(page.records, page.unread, (str(number), *page.ends_at))
+    more = (str(number + 1),) if number + 1 < len(ids) else None
+    return Page(page.records, page.unread, more)
