@@ -20,6 +20,7 @@ from cli.chaos.message_fate import (
     judge_event,
     judge_reply,
 )
+from cli.chaos.order_audit import Call, out_of_lane, overlaps
 from cli.chaos.plan import Inbound
 from shared.domain.identity import message_event_id, outbound_key
 from shared.domain.record import Delivery, State
@@ -79,6 +80,12 @@ class AuditInputs:
     by_api: Sequence[ApiSent] = ()
     ended_at: datetime | None = None
     """When the run was stopped, if before it became quiet. The audit does not judge what was open then."""
+    calls: Mapping[int, Sequence[tuple[float, float]]] = field(default_factory=dict)
+    """When the calls of the handler for each message began and ended, by its number."""
+    inbound_lease: float = 0.0
+    """Seconds that a lease of an event lasts."""
+    lost_leases: Collection[str] = ()
+    """The keys of the events of which an attempt lost its lease."""
 
 
 def by_key(ledger: Iterable[LedgerEntry]) -> dict[str | None, list[LedgerEntry]]:
@@ -92,7 +99,7 @@ def audit(sent: Iterable[Inbound], inputs: AuditInputs) -> Audit:
     """Judge every message that was sent to the business or through the API, every reply planned, and every entry of
     the ledger.
     """
-    account = Audit()
+    account, sent = Audit(), [*sent]
     planned: set[str | None] = set()
     for program in inputs.by_api:
         planned.add(_judge_api_message(account, program, inputs))
@@ -111,6 +118,7 @@ def audit(sent: Iterable[Inbound], inputs: AuditInputs) -> Audit:
             account.reasons[f"{event.kind}: {event.reason}"] += 1
         if event is None or event.state is not State.DEAD or any(key in inputs.ledger for key in keys):
             _judge_replies(account, inbound, keys, inputs)
+    _judge_order(account, sent, inputs)
     for stray, found in inputs.ledger.items():
         if stray not in planned:
             for _ in found:
@@ -121,6 +129,30 @@ def audit(sent: Iterable[Inbound], inputs: AuditInputs) -> Audit:
                     "WhatsApp received a message that was not planned.",
                 )
     return account
+
+
+def _judge_order(account: Audit, sent: Iterable[Inbound], inputs: AuditInputs) -> None:
+    """Check the calls and the lane of each contact. A run that was stopped early has no order at its end."""
+    if inputs.ended_at:
+        return
+    calls, lanes = dict[tuple[int, str], list[Call]](), dict[tuple[int, str], list[Delivery]]()
+    for inbound in sent:
+        whose = inbound.tenant, inbound.contact
+        key = message_event_id("meta", inputs.rules.businesses[inbound.tenant].sender, inbound.id)
+        calls.setdefault(whose, []).extend(Call(key, *call) for call in inputs.calls.get(inbound.script.number, ()))
+        replies = (inputs.read(outbound_key(key, index)) for index in range(len(inbound.script.replies)))
+        lanes.setdefault(whose, []).extend(reply for reply in replies if reply)
+    for program in inputs.by_api:
+        message = program.message
+        record = inputs.read(message.key(inputs.rules.businesses[message.tenant].tenant))
+        if record and not record.joins_lane_later:
+            lanes.setdefault((message.tenant, message.contact), []).append(record)
+    for of_contact in calls.values():
+        for key, sentence in overlaps(of_contact, inputs.inbound_lease, inputs.lost_leases):
+            account.note(account.received, Fate.OVERLAPPED, key, sentence)
+    for lane in lanes.values():
+        for key, sentence in out_of_lane(lane, inputs.ledger):
+            account.note(account.replies, Fate.OUT_OF_ORDER, key, sentence)
 
 
 def _was_on_its_way(event: Delivery | None, keys: Sequence[str], at: datetime, read: Read) -> bool:

@@ -8,6 +8,7 @@ from cli.chaos.audit import AuditInputs, audit, by_key
 from cli.chaos.enough_faults import needs
 from cli.chaos.fault_injection import FaultInjector
 from cli.chaos.fault_schedule import Action
+from cli.chaos.handler import calls_in, tries_in
 from cli.chaos.logs import read_logs
 from cli.chaos.message_fate import Rules, entries
 from cli.chaos.plan import Plan
@@ -31,7 +32,18 @@ def close(
     ledger = by_key(entries(running_stack.control.get("ledger")))
     told = read_logs(running_stack.data_dir, {key for key, found in ledger.items() if key and len(found) > 1})
     rules = Rules(running_stack.businesses, run_settings.policy, run_settings.limits.doubt_window)
-    inputs = AuditInputs(ledger, running_stack.read, plan.refused, rules, told.evidence, by_api, end.early)
+    inputs = AuditInputs(
+        ledger=ledger,
+        read=running_stack.read,
+        refused=plan.refused,
+        rules=rules,
+        evidence=told.evidence,
+        by_api=by_api,
+        calls=calls_in(tries_in(running_stack.data_dir)),
+        inbound_lease=run_settings.limits.inbound_lease.total_seconds(),
+        lost_leases=told.lost_leases,
+        ended_at=end.early,
+    )
     account = audit(islice(plan.messages, end.sent), inputs)
     made = running_stack.control.get("faults/made")
     kills = {name: injector.injected[Action.KILL, name] for name in run_settings.killed}

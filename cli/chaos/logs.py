@@ -41,6 +41,8 @@ class LogSummary:
     strays: list[str] = field(default_factory=list)
     stray_count: int = 0
     evidence: dict[str, Evidence] = field(default_factory=dict)
+    lost_leases: set[str] = field(default_factory=set)
+    """The keys of the events of which an attempt lost its lease."""
 
 
 def read_logs(data_dir: Path, doubled: Collection[str]) -> LogSummary:
@@ -67,6 +69,8 @@ def _read(lines: Iterable[str], doubled: Collection[str], told: LogSummary) -> N
         if _is_stray(event, line, text):
             _stray(told, text)
         told.interrupted.update(_interrupted(event, line))
+        if event == "lease_lost" and "inbound_event_id" in line:
+            told.lost_leases.add(str(line["inbound_event_id"]))
         if line.get("delivery") in doubled:
             _note_evidence(told.evidence, event, line)
 

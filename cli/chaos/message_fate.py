@@ -28,6 +28,7 @@ class Fate(StrEnum):
     LOST = "lost"
     DOUBLED = "doubled"
     OUT_OF_ORDER = "out of order"
+    OVERLAPPED = "handled at once"
     EARLY = "sent early"
     UNSTOPPED = "sent though cancelled"
     WRONG = "wrong content"
@@ -39,6 +40,7 @@ BAD = (
     Fate.LOST,
     Fate.DOUBLED,
     Fate.OUT_OF_ORDER,
+    Fate.OVERLAPPED,
     Fate.EARLY,
     Fate.UNSTOPPED,
     Fate.WRONG,

@@ -24,6 +24,9 @@ RAISING_SHARE = 0.01
 SLOWER_AT_MOST = 2500
 """Milliseconds by which a short run's handler is slower, so that each kill interrupts some messages."""
 
+BURST = 0.4
+"""How often a contact writes the next webhook too: it does not wait for the answers to the last one."""
+
 EARLY = 10
 """They are all in the first tenth, because eight attempts take long."""
 
@@ -96,11 +99,12 @@ def make_plan(order: PlanSettings) -> Plan:
     contacts = [str(FIRST_CONTACT + number) for number in range(order.contacts)]
     tenants = {contact: number % order.tenants for number, contact in enumerate(contacts)}
     batches: list[WebhookBatch] = []
+    contact = chance.choice(contacts)
     planned = 0
     while planned < order.messages:
         size = min(chance.choice((1, 1, 1, 1, 1, 2, 2, 3, 5, 10)), order.messages - planned)
         at = order.seconds * planned / order.messages
-        contact = chance.choice(contacts)
+        contact = contact if chance.random() < BURST else chance.choice(contacts)
         batches.append(_batch(order, chance, at, contact, tenants[contact], range(planned, planned + size)))
         planned += size
     by_api = api_messages(order.seed, order.api_messages, order.seconds, contacts, order.tenants)

@@ -18,7 +18,7 @@ from cli.chaos.drain import DrainWatch
 from cli.chaos.enough_faults import KILLS, share
 from cli.chaos.fault_injection import FaultInjector
 from cli.chaos.fault_schedule import Action, disruptions
-from cli.chaos.handler import TRIES
+from cli.chaos.handler import TRIES, tries_in
 from cli.chaos.load_generator import LoadGenerator
 from cli.chaos.plan import Plan, make_plan
 from cli.chaos.progress import Progress
@@ -63,7 +63,7 @@ def run(run_settings: RunSettings, told_to_end: Callable[[], bool], say: Say) ->
 
 
 def _settings(run_settings: RunSettings) -> dict[str, str]:
-    tries = run_settings.data_dir / "tries"
+    tries = tries_in(run_settings.data_dir)
     tries.mkdir(parents=True)
     return {
         "HANDLER": run_settings.handler,

@@ -34,7 +34,10 @@ def records(**changes: Delivery | None) -> dict[str, Delivery]:
     found |= {name: done() for name in ("first", "second", "third")}
     found |= changes
     keys = dict(zip(("event", "first", "second", "third"), (EVENT, *KEYS), strict=True))
-    return {keys[name]: replace(record, key=keys[name]) for name, record in found.items() if record}
+    after = {"second": KEYS[0], "third": KEYS[1]}
+    return {
+        keys[name]: replace(record, key=keys[name], after=after.get(name)) for name, record in found.items() if record
+    }
 
 
 def ledger(*indexes: int) -> list[LedgerEntry]:

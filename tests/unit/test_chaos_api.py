@@ -289,6 +289,15 @@ def test_message_sent_before_its_time_is_found() -> None:
     assert account([early], {KEY: done()}, ledger(4)).bad == 1
 
 
+@pytest.mark.parametrize(("changes", "faults"), [({}, 1), ({"joins_lane_later": True}, 0)])
+def test_api_message_is_in_its_contacts_lane_once_it_has_joined_it(changes: dict[str, Any], faults: int) -> None:
+    second = replace(MESSAGE, idempotency_key="chaos-1-1")
+    keys = [message.key("default") for message in (MESSAGE, second)]
+    known = {keys[0]: done(key=keys[0]), keys[1]: done(key=keys[1], **changes)}
+    result = account([SENT, replace(SENT, message=second)], known)
+    assert result.replies[Fate.OUT_OF_ORDER] == faults, "both follow none"
+
+
 def test_message_of_another_tenants_key_or_number_is_crossed() -> None:
     second = BUSINESSES[1]
     key = OF_SECOND.key(second.tenant)
