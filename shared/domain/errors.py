@@ -32,6 +32,12 @@ class StoreUnavailable(PomboError):
     retryable = True
 
 
+class ConversationChanged(Exception):
+    """A conversation, an alias or a lane is no longer as it was read, so nothing was written: read it and decide again.
+    It never reaches a user.
+    """
+
+
 class QueueUnavailable(PomboError):
     """The task queue cannot be reached."""
 

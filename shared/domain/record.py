@@ -191,6 +191,10 @@ class Delivery:
     """Of its contact at its sender: events with the same one are handled one at a time. None: it waits for none."""
     position: str | None = None
     """Where it is in its turn (shared.domain.turns)."""
+    conversation: str | None = None
+    """The id of its conversation: an event has it once it has ended, a message from the start."""
+    joins_lane_later: bool = False
+    """Whether it takes its place in its contact's lane only when it is due, because its caller wants it sent later."""
     bell: frozenset[str] = frozenset()
     """The records that wait for this one alone, each as `waiter` names it: they get a wake task when it has ended."""
     overtook: str | None = None
@@ -238,8 +242,9 @@ class Task:
 
     `pair` decides in which queue it is made: the number of the tenant's pair of queues, None for the shared ones. It is
     not in the body. `slot` is when the sender's pace lets this task's message go; None: it has no slot yet.
-    `alone_since`: since when the record has waited for the record before it and for nothing else. `wake`: the name of a
-    wake task, which is not in the body either; its generation is WAKE.
+    `alone_since`: since when the record has waited for the record before it and for nothing else. `place`: that of an
+    event in its turn, as long as it was never tried. `wake`: the name of a wake task, which is not in the body either;
+    its generation is WAKE.
     """
 
     key: str
@@ -251,6 +256,7 @@ class Task:
     pair: int | None = None
     slot: datetime | None = None
     alone_since: datetime | None = None
+    place: str | None = None
     wake: str | None = None
 
     @property

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from shared.domain.conversations import Conversation, ConversationEntry
 from shared.domain.counters import ProcessCounters
 from shared.domain.delivery.answers import Step
 from shared.domain.drains import DrainTask
@@ -61,6 +62,15 @@ class Page:
     """Where the next page begins; None if this is the last."""
 
 
+@dataclass(frozen=True, slots=True)
+class ConversationPage:
+    """One page of conversations. The rest is as in `Page`."""
+
+    conversations: Sequence[Conversation]
+    unread: int = 0
+    ends_at: Cursor | None = None
+
+
 Decide = Callable[[Delivery | None], Step]
 DecideMarks = Callable[[Marks], Marks]
 
@@ -68,25 +78,46 @@ DecideMarks = Callable[[Marks], Marks]
 class Store(Protocol):
     """Where records live. All methods raise StoreUnavailable; those that return a record raise UnknownState."""
 
-    def create(self, record: Delivery) -> Created | Exists:
-        """Store a new record, exactly once, even if several callers try."""
+    def create(self, record: Delivery, entries: Sequence[ConversationEntry] = ()) -> Created | Exists:
+        """Store a new record, exactly once, even if several callers try, with entries of its conversation in the same
+        commit. If the record exists, nothing is written. Raises ConversationChanged, and writes nothing, if one of the
+        entries is not as it was read.
+        """
         ...
 
-    def get(self, key: str) -> Delivery | None:
-        """The record with its receipts, including those without an echo."""
+    def get(self, key: str, unechoed: bool = True) -> Delivery | None:
+        """The record with its receipts, including those without an echo; without these if `unechoed` is False and they
+        would cost a further read.
+        """
         ...
 
     def change(self, key: str, decide: Decide, seen: Delivery | None = None) -> Step:
         """Read, decide, and write in one commit with the records that the Step creates. If another write came between,
         start again from the new state. `decide` is pure and may run several times. `seen` is the record as last read or
         written; it saves the first read, and a Step that writes nothing may use it alone. A record of `create` that
-        exists stays as it is. The returned Step has the record as written, ready to be the next `seen`.
+        exists stays as it is. The returned Step has the record as written, ready to be the next `seen`. Raises
+        ConversationChanged, and writes nothing, if one of the Step's `entries` is not as it was read.
         """
         ...
 
-    def in_turn(self, first: str, beyond: str, but: str) -> Delivery | None:
-        """The record with the last place in the index of turns (shared.domain.turns) from `first` to before `beyond`,
-        other than the one with the key `but`; None if there is none. It sees every write that was reported before.
+    def conversation_entries(self, ids: Sequence[str]) -> Mapping[str, ConversationEntry]:
+        """The conversations, aliases and lanes with these ids, without those that do not exist."""
+        ...
+
+    def conversations(self, tenant: str, after: Cursor | None, limit: int) -> ConversationPage:
+        """A page of a tenant's conversations, that with the newest message first; of one moment, the greatest id first.
+        One that gets no message meanwhile comes once. A page may hold fewer than `limit`, even none, and not be the
+        last. It costs its page, however many the tenant has.
+        """
+        ...
+
+    def of_conversation(self, id: str, after: Cursor | None, limit: int) -> Page:
+        """A page of the records that have this conversation, as `history` returns those of a tenant."""
+        ...
+
+    def in_turn(self, first: str, beyond: str) -> Sequence[Delivery]:
+        """The two records with the last places in the index of turns (shared.domain.turns) from `first` to before
+        `beyond`, the last one first. It sees every write that was reported before.
         """
         ...
 

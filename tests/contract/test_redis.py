@@ -24,12 +24,13 @@ from cryptography.x509.oid import NameOID
 from redis.exceptions import RedisError, ResponseError
 
 from local.faulty_proxy import FaultyProxy
+from shared.domain.conversations import Alias, Conversation, SenderLane, conversation_id
 from shared.domain.counters import KEPT_FOR, WHOLE, Cell, Measure, ProcessCounters
 from shared.domain.deadline import Deadline
 from shared.domain.delivery.answers import Answer, Ensure, Run, Step, TaskResult
 from shared.domain.delivery.lease import lease
 from shared.domain.delivery.settle import settle
-from shared.domain.errors import StoreUnavailable, UnknownState
+from shared.domain.errors import ConversationChanged, StoreUnavailable, UnknownState
 from shared.domain.events import ReceiptBlock, ReceiptReceived
 from shared.domain.guards import Go
 from shared.domain.identity import Echo, provider_id_hash
@@ -474,7 +475,10 @@ def test_a_frozen_server_is_unavailable_in_time_and_works_again(server, store, o
         lambda: store.change(record.key, lease_with("mine"), store_seen),
         lambda: note_receipt(store, echo_of(record), receipt()),
         lambda: note_receipt(store, None, receipt()),
-        lambda: store.in_turn("a/0", "a/1", record.key),
+        lambda: store.in_turn("a/0", "a/1"),
+        lambda: store.conversation_entries([ID]),
+        lambda: store.conversations("default", None, 10),
+        lambda: store.of_conversation(ID, None, 10),
         lambda: store.overdue(NOW, 10),
         store.backlog,
         *(lambda listing=listing: store.listed(listing, None, None, 10) for listing in Listing),
@@ -657,8 +661,10 @@ def test_invalid_address_is_reported_without_it(url):
 
 
 def test_no_key_and_no_index_holds_a_number_or_a_provider_id(server, store, a_record):
-    record = a_record(contact="15550002222", payload={"body": "a secret"}, provider_id="wamid.HBgLMTU1NTAwMDIyMjI")
-    store.create(record)
+    id = conversation_id(b"a key", "meta", "100000000000001", "15550002222")
+    fields = {"contact": "15550002222", "payload": {"body": "a secret"}, "conversation": id}
+    record = a_record(**fields, provider_id="wamid.HBgLMTU1NTAwMDIyMjI")
+    store.create(record, [a_conversation(id)])
     note_receipt(store, echo_of(record), receipt(provider_id="wamid.HBgLMTU1NTAwMDIyMjI"))
     note_receipt(store, None, receipt(provider_id="wamid.HBgLMTU1NTAwMDIyMjI"))
     names = " ".join(server.raw.scan_iter())
@@ -698,7 +704,7 @@ def test_rediss_address_uses_tls_and_only_with_trusted_servers(tmp_path, a_recor
 
 def lives(server: RedisServer) -> dict[str, timedelta | None]:
     """What each key has left, to the minute; without the sets of tenants, which outlive their records."""
-    names = [name for name in server.raw.scan_iter() if not name.startswith("pombo:tenant:")]
+    names = [name for name in server.raw.scan_iter() if not name.startswith(("pombo:tenant:", "pombo:of_conv"))]
     left = {name: server.raw.ttl(name) for name in names}
     return {name: None if seconds < 0 else timedelta(minutes=round(seconds / 60)) for name, seconds in left.items()}
 
@@ -956,7 +962,11 @@ def test_every_call_is_one_round_trip(server, store, a_record):
         lambda: store.change(record.key, adding, seen),
         lambda: note_receipt(store, echo_of(record), receipt()),
         lambda: note_receipt(store, None, receipt()),
-        lambda: store.in_turn("a/0", "a/1", record.key),
+        lambda: store.in_turn("a/0", "a/1"),
+        lambda: store.create(a_record(), [a_conversation(a_record().key), SenderLane(a_record().key)]),
+        lambda: store.conversation_entries([ID, "b" * 40]),
+        lambda: store.conversations("default", None, 10),
+        lambda: store.of_conversation(ID, None, 10),
         lambda: store.overdue(NOW, 10),
         store.backlog,
         *(lambda listing=listing: store.listed(listing, None, None, 10) for listing in Listing),
@@ -981,6 +991,127 @@ def test_every_call_is_one_round_trip(server, store, a_record):
         call()
         after = asked()
         assert after - before == (2 if call is calls[3] else 1), "a change that lost a race is decided once more"
+
+
+# ---- conversations
+
+
+def a_conversation(id: str = ID, **changes: Any) -> Conversation:
+    fields = {"tenant": "default", "provider": "meta", "sender": "100000000000001", "contact": "15550002222"}
+    return Conversation(id, **{**fields, "last_message_at": NOW, **changes})
+
+
+def with_version(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    monkeypatch.setattr("shared.stores.redis.store.new_version", lambda: version)
+
+
+def test_message_sent_again_is_recognised_though_its_record_has_changed_since(store, monkeypatch, a_record):
+    """As after a lost answer, if a worker was quick: by the conversation, which still has the commit's version."""
+    record, entries = a_record(conversation=ID), [a_conversation()]
+    with_version(monkeypatch, 77)
+    assert store.create(record, entries) == Created()
+    with_version(monkeypatch, 78)
+    store.change(record.key, adding)
+    with_version(monkeypatch, 77)
+    assert store.create(record, entries) == Created()
+    assert store.get(record.key).attempt == 1
+
+
+def test_commit_sent_again_is_recognised_though_its_conversation_went_on(store, monkeypatch, a_record):
+    record, reply = a_record(), a_record()
+    store.create(record)
+    seen, decided = store.get(record.key), []
+
+    def decide(found: Delivery | None) -> Step:
+        decided.append(found)
+        return replace(adding(found), create=(reply,), entries=(a_conversation(),))
+
+    with_version(monkeypatch, 77)
+    store.change(record.key, decide, seen)
+    with_version(monkeypatch, 78)
+    store.create(a_record(), [a_conversation(unread=5, version=77)])
+    with_version(monkeypatch, 77)
+    assert store.change(record.key, decide, seen).write.attempt == 1
+    assert len(decided) == 2
+    assert (store.get(record.key).attempt, store.conversation_entries([ID])[ID].unread) == (1, 5)
+
+
+def test_creation_of_others_sent_again_writes_once(store, monkeypatch, a_record):
+    """Its own record has no new version."""
+    record, reply = a_record(), a_record()
+    store.create(record)
+    with_version(monkeypatch, 77)
+    for _ in range(2):
+        store.change(record.key, lambda _: Step(OK, create=(reply,), entries=(a_conversation(),)))
+    assert store.get(reply.key) == reply
+    with_version(monkeypatch, 78)
+    with pytest.raises(ConversationChanged):
+        store.change(record.key, lambda _: Step(OK, create=(a_record(),), entries=(a_conversation(),)))
+
+
+def test_only_a_conversation_is_listed_and_what_became_an_alias_leaves_its_set(server, store, a_record):
+    store.create(a_record(), [a_conversation(), SenderLane("b" * 40)])
+    found = store.conversation_entries([ID])[ID]
+    assert server.raw.keys("pombo:conversations:*") == ["pombo:conversations:default"]
+    assert server.raw.hget(f"pombo:conversation:{ID}", "tenant") == "default"
+    store.create(a_record(), [Alias(ID, "b" * 40, found.version)])
+    assert server.raw.keys("pombo:conversations:*") == []
+    assert server.raw.hmget(f"pombo:conversation:{ID}", "tenant", "last_message_at") == ["", ""]
+
+
+def test_conversation_that_an_operator_deleted_shortens_no_page(server, store, a_record):
+    others = [a_conversation(letter * 40, last_message_at=NOW - timedelta(1)) for letter in "bcd"]
+    store.create(a_record(), [a_conversation(), *others])
+    server.raw.delete(f"pombo:conversation:{ID}")
+    page = store.conversations("default", None, 2)
+    assert ([found.id for found in page.conversations], page.unread) == (["d" * 40], 0)
+    rest = store.conversations("default", page.ends_at, 10).conversations
+    assert [found.id for found in rest] == ["c" * 40, "b" * 40]
+    assert server.raw.zcard("pombo:conversations:default") == 3
+    assert store.create(a_record(), [a_conversation()]) == Created()
+
+
+@pytest.mark.parametrize("part", ["version", "body"])
+@pytest.mark.parametrize("text", [None, "no number and no JSON", "[]"])
+def test_conversation_without_its_parts_is_an_unknown_state(server, store, a_record, part, text):
+    store.create(a_record(), [a_conversation(), a_conversation("b" * 40)])
+    name = f"pombo:conversation:{ID}"
+    server.raw.hdel(name, part) if text is None else server.raw.hset(name, part, text)
+    with pytest.raises(UnknownState):
+        store.conversation_entries([ID])
+    page = store.conversations("default", None, 10)
+    assert ([found.id for found in page.conversations], page.unread) == (["b" * 40], 1)
+
+
+def test_messages_of_a_conversation_are_found_40_days_from_the_last_or_as_long(server, store, a_record):
+    for days, life in ((8, 40), (50, 50), (8, 50)):
+        store.create(a_record(state=State.DONE, expire_at=NOW + timedelta(days=days), conversation=ID))
+        assert server.raw.pttl(f"pombo:of_conversation:{ID}") / 86_400_000 == pytest.approx(life, abs=0.01)
+    store.create(a_record())
+    assert server.raw.keys("pombo:of_conversation:*") == [f"pombo:of_conversation:{ID}"]
+
+
+def test_expired_messages_leave_their_conversation(server, store, a_record):
+    records = [a_record(received_at=NOW + timedelta(seconds=number), conversation=ID) for number in range(60)]
+    for record in records:
+        store.create(record)
+    server.raw.delete(*(f"pombo:record:{record.key}" for record in records[:40]))
+    page = store.of_conversation(ID, None, 30)
+    assert (len(page.records), page.ends_at is None) == (20, False)
+    assert server.raw.zcard(f"pombo:of_conversation:{ID}") == 50
+    for _ in range(100):
+        store.create(a_record(conversation=ID))
+    assert server.raw.zcard(f"pombo:of_conversation:{ID}") < 120 + 20
+
+
+def test_full_server_takes_no_part_of_a_message_and_its_conversation(server, store, a_record):
+    kept, record = a_record(), a_record(conversation=ID)
+    store.create(kept)
+    server.raw.config_set("maxmemory", 1)
+    assert unavailable(lambda: store.create(record, [a_conversation()])).sentence == "Redis is out of memory."
+    server.raw.config_set("maxmemory", 0)
+    assert (store.get(record.key), store.conversation_entries([ID])) == (None, {})
+    assert not server.raw.keys("pombo:*conversation*")
 
 
 # ---- the registry and troubled senders

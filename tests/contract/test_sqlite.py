@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from shared.domain.conversations import Conversation
 from shared.domain.counters import KEPT_FOR, WHOLE, Cell, Measure, ProcessCounters
 from shared.domain.deadline import Deadline
 from shared.domain.delivery.answers import Answer, Step, TaskResult
@@ -782,6 +783,18 @@ def test_backlog_counts_failed_receipts_beside_invalid_bodies(path, store, a_rec
     assert store.backlog().receipts_failed == 2
 
 
+@pytest.mark.parametrize("body", ["{", "[]", '{"kind": "of a newer version"}', '{"kind": "conversation"}'])
+def test_invalid_body_of_a_conversation_is_an_unknown_state_and_hides_no_other(path, store, a_record, body):
+    fields = {"tenant": "default", "provider": "meta", "sender": "s", "contact": "c", "last_message_at": NOW}
+    store.create(a_record(), [Conversation(ID, **fields), Conversation("b" * 40, **fields)])
+    with sql(path) as db:
+        db.execute("UPDATE conversations SET body = ? WHERE id = ?", (body, ID))
+    with pytest.raises(UnknownState):
+        store.conversation_entries([ID])
+    page = store.conversations("default", None, 10)
+    assert ([found.id for found in page.conversations], page.unread) == (["b" * 40], 1)
+
+
 def test_change_of_marks_that_changes_nothing_does_not_wait_for_the_file(path, store):
     marks = store.change_marks(ID, failing)[1]
     with sql(path) as db:
@@ -987,3 +1000,11 @@ def wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
     while not condition():
         assert time.monotonic() < deadline
         over.wait(0.001)
+
+
+def test_expired_record_leaves_the_list_of_its_conversation(store, a_record, path):
+    for key, expires in (("a" * 40, NOW - timedelta(seconds=1)), ("b" * 40, None)):
+        store.create(a_record(key=key, state=State.DONE, conversation="c" * 40, expire_at=expires))
+    assert store.purge(NOW, 10) == 1
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT key FROM of_conversation").fetchall() == [("b" * 40,)]

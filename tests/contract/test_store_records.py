@@ -102,6 +102,8 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
         ["token", "after", "reason", "last_error", "provider_id", "body_hash", "overtook", "turn_id", "position"],
         st.none() | words,
     ),
+    "conversation": st.none() | words,
+    "joins_lane_later": st.booleans(),
     **dict.fromkeys(["attempt", "generation", "sweeps", "doubts", "throttled", "round"], counts),
     **dict.fromkeys(["lease_until", "due_at", "sweep_at", "give_up_at", "doubt_until"], st.none() | moments),
     **dict.fromkeys(["started_at", "finished_at", "expire_at", "send_at"], st.none() | moments),

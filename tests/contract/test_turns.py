@@ -14,6 +14,7 @@ from shared.domain.delivery.settle import settle
 from shared.domain.guards import Go
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, State, Task, waiter
+from shared.domain.turns import in_the_way as blocking
 from shared.domain.turns import places_in_the_way, position, turn_id
 from shared.domain.verdicts import HandlerFailed, Released, Replied
 from tests.support.together import together
@@ -39,7 +40,7 @@ def an_event(a_record: Callable[..., Delivery]) -> Callable[..., Delivery]:
 
 
 def in_the_way(store: Any, record: Delivery, now: datetime = NOW) -> str | None:
-    found = store.in_turn(*places_in_the_way(record, now), record.key)
+    found = blocking(record, store.in_turn(*places_in_the_way(record, now)), now)
     return found.key if found else None
 
 
@@ -105,7 +106,7 @@ def test_event_leaves_the_index_with_its_first_try(
 def test_what_is_found_is_the_record_as_it_is(store: Any, an_event: Callable[..., Delivery]) -> None:
     first, second = an_event(1), an_event(2)
     store.create(first)
-    found = store.in_turn(*places_in_the_way(second, NOW), second.key)
+    (found,) = store.in_turn(*places_in_the_way(second, NOW))
     assert found == first
     step = store.change(first.key, lambda record: enter(record, second), seen=found)
     assert step.write.bell == {waiter(second)}

@@ -183,7 +183,7 @@ def check_records(body: bytes) -> None:
 def check_stores_agree(record: Delivery) -> None:
     """What each back end writes down is what it reads again."""
     assert decode(from_json(stored_text(encode(record)))) == record
-    key, _, version, _, *row = redis_records.creation(record, 1, NOW)
+    key, _, version, _, _, *row = redis_records.creation(record, 1, NOW)
     assert all(isinstance(value, str | int) for value in (key, *row))
     flat = ["body", str(row[1]), "version", str(version)]
     found = redis_records.as_stored([flat, []])

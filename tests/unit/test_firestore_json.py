@@ -49,6 +49,7 @@ attempts = st.builds(
 TYPES: dict[Any, Any] = {
     str: words,
     int: numbers,
+    bool: st.booleans(),
     datetime: moments,
     str | None: st.none() | words,
     int | None: st.none() | numbers,

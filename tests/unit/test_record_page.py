@@ -73,6 +73,7 @@ FULL = pending(
     body_hash="0b" * 20,
     turn_id="0e" * 20,
     position="1",
+    conversation="0f" * 20,
     bell=frozenset({"0c" * 20 + ".correlation-1"}),
     overtook="0d" * 20,
     expire_at=at(1),
@@ -83,6 +84,7 @@ STORED: dict[str, type | tuple[type, ...]] = {
     "text": str,
     "time": str,
     "number": int,
+    "flag": bool,
     "JSON": (dict, list),
     "texts": list,
 }

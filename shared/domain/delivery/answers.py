@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
 
+from shared.domain.conversations import ConversationEntry
 from shared.domain.guards import Elect
 from shared.domain.record import Delivery
 
@@ -84,6 +85,8 @@ class Step:
     """Why it waits, as a code for the log and the timeline."""
     rings: Delivery | None = None
     """A record that has ended, as it is stored: who is in its bell gets a wake task."""
+    entries: tuple[ConversationEntry, ...] = ()
+    """What is written in the same commit of the contact's conversation, each only if it is still as it was read."""
 
 
 class NotAllowed(Exception):

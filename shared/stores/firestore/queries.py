@@ -8,7 +8,7 @@ from shared.domain.listings import BY_STATE, Listing
 from shared.domain.record import Kind, State
 from shared.stores.codec import FIELDS, TROUBLES
 from shared.stores.firestore.records import value_of
-from shared.stores.firestore.schema import COUNTERS, MARKS, RECEIPTS, RECORDS
+from shared.stores.firestore.schema import CONVERSATIONS, COUNTERS, MARKS, RECEIPTS, RECORDS
 
 MOST_IN = 30
 """Values of one IN. https://cloud.google.com/firestore/docs/query-data/queries, 2026-09."""
@@ -67,10 +67,28 @@ def history_page(
     filters = [_where("tenant", tenant), _where("received_at", since or _EARLIEST, "GREATER_THAN_OR_EQUAL")]
     if until is not None:
         filters.append(_where("received_at", until, "LESS_THAN_OR_EQUAL"))
+    return _newest_first(RECORDS.name, "received_at", filters, limit, last)
+
+
+def of_conversation_page(id: str, limit: int, last: tuple[datetime, Any] | None) -> dict[str, Any]:
+    """The next records of a conversation, as in `history_page`."""
+    filters = [_where("conversation", id), _where("received_at", _EARLIEST, "GREATER_THAN_OR_EQUAL")]
+    return _newest_first(RECORDS.name, "received_at", filters, limit, last)
+
+
+def conversation_page(tenant: str, limit: int, last: tuple[datetime, Any] | None) -> dict[str, Any]:
+    """The next conversations of a tenant, that with the newest message first. `last` as in `history_page`."""
+    filters = [_where("tenant", tenant), _where("last_message_at", _EARLIEST, "GREATER_THAN_OR_EQUAL")]
+    return _newest_first(CONVERSATIONS.name, "last_message_at", filters, limit, last)
+
+
+def _newest_first(
+    collection: str, time: str, filters: Sequence[Any], limit: int, last: tuple[datetime, Any] | None
+) -> dict[str, Any]:
     query = {
-        "from_": _FROM,
-        "where": {"composite_filter": {"op": "AND", "filters": filters}},
-        "order_by": [_descending("received_at"), _descending("__name__")],
+        "from_": [{"collection_id": collection}],
+        "where": _all(*filters),
+        "order_by": [_descending(time), _descending("__name__")],
         "limit": limit,
     }
     return query if last is None else _behind(query, [value_of(last[0]), last[1]])

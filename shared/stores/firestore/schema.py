@@ -33,6 +33,7 @@ RECORDS = Collection(
         ("tenant", "-received_at"),
         ("state", "kind", "tenant"),
         ("tenant", "pending_since"),
+        ("conversation", "-received_at"),
     ),
     ttl="expire_at",
 )
@@ -47,9 +48,12 @@ MARKS = Collection("marks", indexed=("troubled",))
 COUNTERS = Collection("counters", indexed=("flushed_at",), ttl="expire_at")
 """What processes have counted: one document per process."""
 
+CONVERSATIONS = Collection("conversations", composite=(("tenant", "-last_message_at"),))
+"""One document per conversation, alias or lane, by its id. Only conversations have a `tenant`."""
+
 ENTRIES: Mapping[EntryKind, Collection] = {
     kind: Collection(f"registry_{kind}", indexed=("tenant",)) for kind in EntryKind
 }
 """The registry: one document per entry, by its id. Not just `tenants`: an early version kept marks by that name."""
 
-COLLECTIONS = (RECORDS, RECEIPTS, MARKS, COUNTERS, *ENTRIES.values())
+COLLECTIONS = (RECORDS, RECEIPTS, MARKS, COUNTERS, CONVERSATIONS, *ENTRIES.values())

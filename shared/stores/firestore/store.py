@@ -4,15 +4,16 @@ A record is created only if it does not exist and changed only if its update tim
 plan is one commit. So an operation may be repeated: after a refused write the record is read and decided on again.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
 
+from shared.domain.conversations import ConversationEntry
 from shared.domain.counters import ProcessCounters
 from shared.domain.delivery.answers import Step
-from shared.domain.errors import StoreUnavailable, UnknownState
+from shared.domain.errors import ConversationChanged, UnknownState
 from shared.domain.identity import provider_id_hash
 from shared.domain.listings import Listing
 from shared.domain.marks import Marks
@@ -23,6 +24,15 @@ from shared.pipeline.ports import Backlog, Cursor, Decide, DecideMarks, Load, Pa
 from shared.stores.codec import as_moment, moment
 from shared.stores.counters_codec import MOST_PROCESSES
 from shared.stores.firestore.connection import FirestoreRpc, pause
+from shared.stores.firestore.conversations import (
+    FirestoreConversations,
+    as_written,
+    contended_id,
+    entry_name,
+    have_moved,
+    must_be_as_read,
+    writing_entry,
+)
 from shared.stores.firestore.counters import counters_in, keeping_counters
 from shared.stores.firestore.errors import LostRace
 from shared.stores.firestore.listings import correlation_ids_with_prefix, documents_of_page, keys_with_prefix
@@ -32,6 +42,7 @@ from shared.stores.firestore.queries import (
     history_page,
     in_state_of_kind,
     last_in_turn,
+    of_conversation_page,
     oldest_of,
     overdue_page,
     recent_counters,
@@ -56,8 +67,8 @@ from shared.stores.firestore.records import (
     unechoed_in,
 )
 from shared.stores.firestore.registry import FirestoreRegistry
+from shared.stores.firestore.turns import Turns
 from shared.stores.records import in_order, with_receipts
-from shared.stores.sqlite.fair_lock import FairLock
 from shared.stores.steps import written
 
 T = TypeVar("T")
@@ -65,38 +76,43 @@ T = TypeVar("T")
 _PROBE = record_name("ping")
 """A document that never exists: asking for it costs one read."""
 
-_TURNS = 64
-"""Keys share these locks by hash. There are more locks than threads, so two keys seldom wait for each other."""
 
-
-class FirestoreStore(FirestoreRegistry):
+class FirestoreStore(FirestoreRegistry, FirestoreConversations):
     """The ports `Store` and `Registry` on one Firestore database. A call ends within about 2 s if the database does not
     answer, within 10 s if it keeps losing races. It connects on first use, so it may be created before a fork.
     """
 
     def __init__(self, project: str, database: str, emulator: str | None = None) -> None:
         self._rpc = FirestoreRpc(project, database, emulator)
-        self._turns = tuple(FairLock() for _ in range(_TURNS))
+        self._turns = Turns()
+        self._conversation_turns = Turns()
 
     def close(self) -> None:
         """Close the connection; no other call may follow."""
         self._rpc.close()
 
-    def create(self, record: Delivery) -> Created | Exists:
+    def create(self, record: Delivery, entries: Sequence[ConversationEntry] = ()) -> Created | Exists:
         """Exists may refer to this same call, if the library retried a write whose first try was applied."""
         patience, write = self._rpc.patience(), creating(record)
         while True:
             try:
-                self._rpc.commit([write], patience)
+                self._commit([write], entries, patience)
                 return Created()
             except LostRace as lost:
                 cause = lost
-            for document in self._rpc.read([name_of(write)], patience).values():
-                return self._exists(document, patience)
+            found = self._rpc.read([name_of(write), *(entry_name(entry.id) for entry in entries)], patience)
+            if name_of(write) in found:
+                return self._exists(found[name_of(write)], patience)
+            if have_moved(entries, found):
+                raise ConversationChanged from cause
             pause(patience, cause)
 
-    def get(self, key: str) -> Delivery | None:
-        return self._find(key, self._rpc.patience())
+    def get(self, key: str, unechoed: bool = True) -> Delivery | None:
+        patience = self._rpc.patience()
+        if unechoed:
+            return self._find(key, patience)
+        found = map(document_of, self._rpc.read([record_name(key)], patience).values())
+        return next((with_receipts(record_of(document), echoed_in(document), ()) for document in found), None)
 
     def change(self, key: str, decide: Decide, seen: Delivery | None = None) -> Step:
         """Writes only if the record is unchanged since it was read; otherwise reads and decides again. Then the threads
@@ -104,18 +120,25 @@ class FirestoreStore(FirestoreRegistry):
         """
         patience = self._rpc.patience()
         found = seen if _current(seen) else self._find(key, patience)
+        step = decide(found)
         with suppress(LostRace):
-            return self._apply(key, found, decide(found), (), patience)
+            return self._apply(key, found, step, (), patience)
 
         def again() -> Step:
-            now = self._find(key, patience)
-            step = decide(now)
-            return self._apply(key, now, step, self._existing(step.create, patience), patience)
+            nonlocal found, step
+            names = [record_name(key), *(entry_name(entry.id) for entry in step.entries)]
+            documents = self._rpc.read(names, patience)
+            now = self._record_in(documents, key, patience)
+            if made := as_written(step, found, now):
+                return made
+            found, step = now, decide(now)
+            must_be_as_read(step, names, documents)
+            return self._apply(key, found, step, self._existing(step.create, patience), patience)
 
         return self._until_won(key, again, patience)
 
-    def in_turn(self, first: str, beyond: str, but: str) -> Delivery | None:
-        return next((found for found in self._all(last_in_turn(first, beyond)) if found.key != but), None)
+    def in_turn(self, first: str, beyond: str) -> Sequence[Delivery]:
+        return self._all(last_in_turn(first, beyond))
 
     def overdue(self, before: datetime, limit: int) -> Sequence[str]:
         """Skips records in states of a newer version, and reads on until it has `limit` records."""
@@ -175,8 +198,19 @@ class FirestoreStore(FirestoreRegistry):
         self, tenant: str, since: datetime | None, until: datetime | None, after: Cursor | None, limit: int
     ) -> Page:
         patience = self._rpc.patience()
-        last = (as_moment(after[0]), self._rpc.reference(record_name(after[1]))) if after else None
-        documents = self._rpc.query(history_page(tenant, since, until, limit, last), patience)
+        documents = self._rpc.query(history_page(tenant, since, until, limit, self._last(after)), patience)
+        return self._whole(documents, limit, patience)
+
+    def of_conversation(self, id: str, after: Cursor | None, limit: int) -> Page:
+        patience = self._rpc.patience()
+        documents = self._rpc.query(of_conversation_page(id, limit, self._last(after)), patience)
+        return self._whole(documents, limit, patience)
+
+    def _last(self, after: Cursor | None) -> tuple[datetime, Any] | None:
+        return (as_moment(after[0]), self._rpc.reference(record_name(after[1]))) if after else None
+
+    def _whole(self, documents: Sequence[Any], limit: int, patience: Patience) -> Page:
+        """The page of whole records in these documents."""
         read: list[tuple[Delivery, Document]] = []
         for document in map(document_of, documents):
             with suppress(UnknownState):
@@ -238,8 +272,11 @@ class FirestoreStore(FirestoreRegistry):
     # ---- reading and writing
 
     def _find(self, key: str, patience: Patience) -> Delivery | None:
-        found = self._rpc.read([record_name(key)], patience)
-        return next(iter(self._joined(found.values(), patience)), None)
+        return self._record_in(self._rpc.read([record_name(key)], patience), key, patience)
+
+    def _record_in(self, documents: Mapping[str, Any], key: str, patience: Patience) -> Delivery | None:
+        found = documents.get(record_name(key))
+        return None if found is None else self._joined([found], patience)[0]
 
     def _all(self, query: Mapping[str, Any]) -> list[Delivery]:
         patience = self._rpc.patience()
@@ -272,7 +309,14 @@ class FirestoreStore(FirestoreRegistry):
     ) -> Step:
         """The step, committed. Raises LostRace."""
         writes = _writes(key, found, step, existing)
-        return written(step, self._rpc.commit(writes, patience)[0]) if writes else step
+        return written(step, self._commit(writes, step.entries, patience)[0]) if writes else step
+
+    def _commit(self, writes: Sequence[Write], entries: Sequence[ConversationEntry], patience: Patience) -> list[int]:
+        """One commit, with the entries. Raises LostRace."""
+        if not entries:
+            return self._rpc.commit(writes, patience)
+        with self._conversation_turns.of(contended_id(entries), patience):
+            return self._rpc.commit([*writes, *map(writing_entry, entries)], patience)
 
     def _find_marks(self, id: str, patience: Patience) -> Marks:
         name = marks_name(id)
@@ -288,22 +332,12 @@ class FirestoreStore(FirestoreRegistry):
 
     def _until_won(self, key: str, again: Callable[[], T], patience: Patience) -> T:
         """Repeat `again` until it loses no race."""
-        with self._in_turn(key, patience):
+        with self._turns.of(key, patience):
             while True:
                 try:
                     return again()
                 except LostRace as lost:
                     pause(patience, lost)
-
-    @contextmanager
-    def _in_turn(self, key: str, patience: Patience) -> Iterator[None]:
-        turn = self._turns[hash(key) % len(self._turns)]
-        if not turn.acquire(lambda: patience.left):
-            raise StoreUnavailable("The store is busy.")
-        try:
-            yield
-        finally:
-            turn.release()
 
 
 def _current(seen: Delivery | None) -> bool:

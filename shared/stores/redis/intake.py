@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from shared.domain.counters import ProcessCounters
 from shared.domain.deadline import Deadline
-from shared.domain.errors import UnknownState
+from shared.domain.errors import ConversationChanged, UnknownState
 from shared.domain.events import ReceiptBlock, ReceiptReceived
 from shared.domain.identity import Echo
 from shared.domain.limits import Limits
@@ -19,7 +19,7 @@ from shared.stores.redis.connection import RedisClient
 from shared.stores.redis.counters import kept
 from shared.stores.redis.records import Value, as_stored, creation, noted, noted_block, noted_unechoed
 from shared.stores.redis.registry import find_entries
-from shared.stores.redis.scripts import COMMIT, KEEP_COUNTERS, NOTE, NOTE_BLOCK, NOTE_UNECHOED
+from shared.stores.redis.scripts import COMMIT, HAS_MOVED, IS_MADE, KEEP_COUNTERS, NOTE, NOTE_BLOCK, NOTE_UNECHOED
 
 R = TypeVar("R")
 
@@ -106,9 +106,17 @@ class RedisIntake:
         return [answer if isinstance(answer, Exception) else read(answer) for answer in answers]
 
 
-def created(done_and_found: Sequence[Any]) -> Created | Exists:
-    done, found = done_and_found
-    if done:
+def committed(outcome: int) -> bool:
+    """Whether a commit is made; if not, the record is another. Raises ConversationChanged."""
+    if outcome == HAS_MOVED:
+        raise ConversationChanged
+    return outcome == IS_MADE
+
+
+def created(outcome_and_found: Sequence[Any]) -> Created | Exists:
+    """The result of a creation. Raises ConversationChanged."""
+    outcome, found = outcome_and_found
+    if committed(outcome):
         return Created()
     try:
         stored = as_stored(found)

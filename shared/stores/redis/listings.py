@@ -48,6 +48,12 @@ def asking_for_history(
     return [f"pombo:tenant:{tenant}", first, beyond, score, key, limit]
 
 
+def asking_for_conversation(id: str, after: Cursor | None, limit: int) -> list[Value]:
+    """The arguments of a page of a conversation's records, which has the form of a history."""
+    score, key = (microseconds(as_moment(after[0])), after[1]) if after else ("", "")
+    return [f"pombo:of_conversation:{id}", "-inf", "+inf", score, key, limit]
+
+
 def as_history(answer: Sequence[Any]) -> Page:
     """The page from that script's answer."""
     found, ends_at = answer

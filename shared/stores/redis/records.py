@@ -46,9 +46,9 @@ def as_stored(found: Sequence[Sequence[str]] | None) -> StoredRecord | None:
     return StoredRecord(with_receipts(record, echoed, by_id), plain, fields["version"])
 
 
-def creation(record: Delivery, version: int, now: datetime) -> list[Value]:
-    """The arguments of a commit that creates one record if it does not exist."""
-    return [record.key, "", version, 1, *row_of(record, now)]
+def creation(record: Delivery, version: int, now: datetime, entries: Sequence[Value] = ()) -> list[Value]:
+    """The arguments of a commit that creates one record if it does not exist, with these rows of entries."""
+    return [record.key, "", version, 1, 1, *row_of(record, now), *entries]
 
 
 def noted(echo: Echo, receipt: ReceiptReceived, id_hash: str) -> list[Value]:
@@ -96,6 +96,7 @@ def row_of(record: Delivery, now: datetime, over: Mapping[str, Any] | None = Non
         mark_of(record) or "",
         record.turn_id or "",
         place(record) or "",
+        record.conversation or "",
     ]
 
 

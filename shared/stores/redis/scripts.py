@@ -6,6 +6,10 @@
     pombo:turn:<turn id>          zset  places in the turn, each with its key, all with score 0: they are in order
     pombo:sweep                   zset  keys of open records, by sweep_at
     pombo:tenant:<tenant>         zset  keys of its records, by received_at; 40 days or longer from its last write
+    pombo:of_conversation:<id>    zset  the same of a conversation
+    pombo:conversation:<id>       hash  version and body of a conversation, an alias or a lane; of the first also tenant
+                                        and last_message_at, '' for the others
+    pombo:conversations:<tenant>  zset  ids of its conversations, by last_message_at
     pombo:correlation:<id>        zset  keys of the records of one event, by the moment they expire (or never)
     pombo:id:<id hash>            zset  the same, by the hash of the provider's id
     pombo:listed:<mark>           zset  keys of the records with this mark, by the moment they expire (or never)
@@ -107,29 +111,36 @@ end
 COMMIT = (
     _INDEXED
     + """
--- Expired records stay in the set of their tenant until a write or a page meets them. Each new record looks at two
--- members by chance, so the set holds at most about as many expired ones as others.
-local function join(tenant, old_tenant, received_at, key)
-  if old_tenant == tenant then
-    return
-  end
-  if old_tenant then
-    redis.call('ZREM', 'pombo:tenant:' .. old_tenant, key)
-  end
-  local set = 'pombo:tenant:' .. tenant
-  redis.call('ZADD', set, received_at, key)
-  for _, other in ipairs(redis.call('ZRANDMEMBER', set, 2)) do
-    if redis.call('EXISTS', name(other)) == 0 then
-      redis.call('ZREM', set, other)
-    end
-  end
-end
-
 local function keep(set, life)
   local least = math.max(tonumber(life) or 0, 40 * 86400000)
   if redis.call('PTTL', set) < least then
     redis.call('PEXPIRE', set, least)
   end
+end
+
+-- Expired records stay in the set of their tenant or conversation until a write or a page meets them. Each new record
+-- looks at two members by chance, so the set holds at most about as many expired ones as others.
+local function join(prefix, owner, old_owner, received_at, key, life)
+  if old_owner and old_owner ~= owner then
+    redis.call('ZREM', prefix .. old_owner, key)
+  end
+  if not owner then
+    return
+  end
+  local set = prefix .. owner
+  if old_owner ~= owner then
+    redis.call('ZADD', set, received_at, key)
+    for _, other in ipairs(redis.call('ZRANDMEMBER', set, 2)) do
+      if redis.call('EXISTS', name(other)) == 0 then
+        redis.call('ZREM', set, other)
+      end
+    end
+  end
+  keep(set, life)
+end
+
+local function named(conversation)
+  return conversation ~= '' and conversation
 end
 
 local function take_place(turn_id, place, old_place, key)
@@ -144,14 +155,16 @@ end
 
 local function write(version, at)
   local key, body, state, id_hash, correlation_id, tenant, received_at, waits_since, sweep_at, life, mark, turn_id,
-      place = unpack(ARGV, at, at + 12)
-  local old = redis.call('HMGET', name(key), 'state', 'id_hash', 'correlation_id', 'mark', 'tenant', 'place')
+      place, conversation = unpack(ARGV, at, at + 13)
+  local old = redis.call('HMGET', name(key), 'state', 'id_hash', 'correlation_id', 'mark', 'tenant', 'place',
+                         'conversation')
   -- The provider's id may be new, and a failed receipt without an echo may have waited for it.
   if mark == '' and id_hash ~= '' and redis.call('HEXISTS', 'pombo:unechoed:' .. id_hash, 'failed') == 1 then
     mark = 'refused'
   end
   redis.call('HSET', name(key), 'version', version, 'body', body, 'mark', mark,
-             'state', state, 'id_hash', id_hash, 'correlation_id', correlation_id, 'tenant', tenant, 'place', place)
+             'state', state, 'id_hash', id_hash, 'correlation_id', correlation_id, 'tenant', tenant, 'place', place,
+             'conversation', conversation)
   take_place(turn_id, place, old[6], key)
   local expires = 'inf'
   if life ~= '' then
@@ -166,8 +179,8 @@ local function write(version, at)
   if waits_since ~= '' then
     redis.call('ZADD', 'pombo:state:' .. state, waits_since, key)
   end
-  join(tenant, old[5], received_at, key)
-  keep('pombo:tenant:' .. tenant, life)
+  join('pombo:tenant:', tenant, old[5], received_at, key, life)
+  join('pombo:of_conversation:', named(conversation), named(old[7]), received_at, key, life)
   if sweep_at ~= '' then
     redis.call('ZADD', 'pombo:sweep', sweep_at, key)
   elseif old[1] then
@@ -178,50 +191,79 @@ local function write(version, at)
   index('pombo:listed:', mark, old[4], key, expires)
 end
 
-local key, expected, version, writes = unpack(ARGV, 1, 4)
+local function write_entry(version, at)
+  local id, _, body, tenant, last_message_at = unpack(ARGV, at, at + 4)
+  local entry = 'pombo:conversation:' .. id
+  local old_tenant = redis.call('HGET', entry, 'tenant')
+  redis.call('HSET', entry, 'version', version, 'body', body, 'tenant', tenant, 'last_message_at', last_message_at)
+  if old_tenant and (old_tenant ~= tenant or last_message_at == '') then
+    redis.call('ZREM', 'pombo:conversations:' .. old_tenant, id)
+  end
+  if last_message_at ~= '' then
+    redis.call('ZADD', 'pombo:conversations:' .. tenant, last_message_at, id)
+  end
+end
+
+local key, expected, version, writes, records = unpack(ARGV, 1, 5)
+local entries = 6 + 14 * records
 local stored = redis.call('HGET', name(key), 'version') or ''
 -- Its own version: this same commit was sent before, and its answer was lost.
-if stored ~= version then
+local is_made, has_moved = stored == version, false
+for at = entries, #ARGV, 5 do
+  local its = redis.call('HGET', 'pombo:conversation:' .. ARGV[at], 'version') or ''
+  is_made, has_moved = is_made or its == version, has_moved or its ~= ARGV[at + 1]
+end
+if not is_made then
   if stored ~= expected then
     return {0, find(key)}
+  elseif has_moved then
+    return {2, false}
   end
-  for at = 5, #ARGV, 13 do
-    if (at == 5 and writes == '1') or redis.call('EXISTS', name(ARGV[at])) == 0 then
+  for at = 6, entries - 1, 14 do
+    if (at == 6 and writes == '1') or redis.call('EXISTS', name(ARGV[at])) == 0 then
       write(version, at)
     end
   end
+  for at = entries, #ARGV, 5 do
+    write_entry(version, at)
+  end
 end
-return {1, writes == '1' and redis.call('EXISTS', 'pombo:unechoed:' .. ARGV[8]) or 0}
+return {1, writes == '1' and redis.call('EXISTS', 'pombo:unechoed:' .. ARGV[9]) or 0}
 """
 )
 """ARGV: key, the version it must have ('': it must not exist), the new version, whether the first record is its change;
-then records to create, 13 values each. {1, whether its id has receipts without an echo} or {0, what is stored}.
+how many records follow, 14 values each, which are created if they do not exist; then entries of conversations, each
+with its id, the version it must have, body, tenant and last_message_at. {1, whether its id has receipts without an
+echo}, {0, the record that is stored}, or {2, nothing} if an entry does not have its version.
 """
+
+IS_MADE, HAS_MOVED = 1, 2
+"""The results of a commit; 0: the record is another one."""
 
 FIND = _SHARED + "return find(ARGV[1])"
 
 IN_TURN = (
     _SHARED
     + """
-local turn, first, beyond, but = 'pombo:turn:' .. ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local turn, first, beyond = 'pombo:turn:' .. ARGV[1], ARGV[2], ARGV[3]
 while true do
-  local last, before = unpack(redis.call('ZREVRANGEBYLEX', turn, '(' .. beyond, '[' .. first, 'LIMIT', 0, 2))
-  local key = last and string.match(last, '(%S+)$')
-  if key == but then
-    last, key = before, before and string.match(before, '(%S+)$')
+  local found, gone = {}, false
+  for _, place in ipairs(redis.call('ZREVRANGEBYLEX', turn, '(' .. beyond, '[' .. first, 'LIMIT', 0, 2)) do
+    local record = find(string.match(place, '(%S+)$'))
+    if record then
+      found[#found + 1] = record
+    else
+      redis.call('ZREM', turn, place)  -- an operator deleted it (DEL)
+      gone = true
+    end
   end
-  if not last then
-    return false
+  if not gone then
+    return found
   end
-  local record = find(key)
-  if record then
-    return record
-  end
-  redis.call('ZREM', turn, last)  -- an operator deleted it (DEL)
 end
 """
 )
-"""ARGV: the id of the turn, the first place, the place before which the last one is asked for, a key to skip."""
+"""ARGV: the id of the turn, the first place, the place before which the last two are asked for."""
 
 FIND_ALL = (
     _SHARED
@@ -435,24 +477,30 @@ return {records, #page == 2 * limit and {page[#page], page[#page - 1]} or {}}
 )
 """ARGV: the sorted set, score and key of the end of the page before ('' none), how many. {records, this page's end}."""
 
+_AHEAD = """
+-- How many members there are down to this one, sorted by score, then by key, the greatest first; at least `first`.
+local function ahead(set, score, key, first)
+  local beyond = score and redis.call('ZCARD', set) or 0
+  while first < beyond do
+    local middle = math.floor((first + beyond) / 2)
+    local at = redis.call('ZREVRANGE', set, middle, middle, 'WITHSCORES')
+    local its = tonumber(at[2])
+    if its > score or (its == score and at[1] >= key) then
+      first = middle + 1
+    else
+      beyond = middle
+    end
+  end
+  return first
+end
+"""
+
 HISTORY = (
     _SHARED
+    + _AHEAD
     + """
 local set, since, until_, score, key, limit = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6])
-
--- How many members there are down to the end of the page before, sorted by score, then by key, the greatest first.
-local first, beyond = redis.call('ZCOUNT', set, until_, '+inf'), score and redis.call('ZCARD', set) or 0
-while score and first < beyond do
-  local middle = math.floor((first + beyond) / 2)
-  local at = redis.call('ZREVRANGE', set, middle, middle, 'WITHSCORES')
-  local its = tonumber(at[2])
-  if its > score or (its == score and at[1] >= key) then
-    first = middle + 1
-  else
-    beyond = middle
-  end
-end
-
+local first = ahead(set, score, key, redis.call('ZCOUNT', set, until_, '+inf'))
 local page = redis.call('ZREVRANGE', set, first, first + limit - 1, 'WITHSCORES')
 local records, last = {}, {}
 for i = 1, #page, 2 do
@@ -534,3 +582,49 @@ end
 return found
 """
 """ARGV: since when, how many. {process, time, counts} of each, the newest first."""
+
+_ENTRY = """
+-- {id, version, body} of a conversation, an alias or a lane; false if there is none. What is missing is ''.
+local function entry(id)
+  local its = redis.call('HMGET', 'pombo:conversation:' .. id, 'version', 'body')
+  if its[1] or its[2] then
+    return {id, its[1] or '', its[2] or ''}
+  end
+  return false
+end
+"""
+
+CONVERSATION_ENTRIES = (
+    _ENTRY
+    + """
+local found = {}
+for _, id in ipairs(ARGV) do
+  found[#found + 1] = entry(id) or nil
+end
+return found
+"""
+)
+"""ARGV: ids. {id, version, body} of each that exists."""
+
+CONVERSATIONS = (
+    _ENTRY
+    + _AHEAD
+    + """
+local set, score, last, limit = ARGV[1], tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
+local first = ahead(set, score, last, 0)
+local page = redis.call('ZREVRANGE', set, first, first + limit - 1, 'WITHSCORES')
+local found = {}
+for i = 1, #page, 2 do
+  local its = entry(page[i])
+  if its then
+    found[#found + 1] = its
+  else  -- an operator deleted it (DEL)
+    redis.call('ZREM', set, page[i])
+  end
+end
+return {found, #page == 2 * limit and {page[#page], page[#page - 1]} or {}}
+"""
+)
+"""ARGV: the sorted set, score and id of the end of the page before ('' none), how many. {{id, version, body} of each,
+this page's end}.
+"""

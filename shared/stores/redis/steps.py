@@ -4,6 +4,7 @@ from datetime import datetime
 
 from shared.domain.delivery.answers import Step
 from shared.domain.record import Delivery
+from shared.stores.redis.conversations import entry_rows
 from shared.stores.redis.records import StoredRecord, Value, is_newer, row_of
 from shared.stores.steps import written
 
@@ -24,7 +25,8 @@ def commit(key: str, before: StoredRecord | None, step: Step, version: int, now:
             raise ValueError("A change writes the record that it was asked to change.")
         rows = [row_of(step.write, now, before.plain if before else None), *rows]
     flat = (value for row in rows for value in row)
-    return [key, before.version if before else "", version, int(step.write is not None), *flat]
+    expected = before.version if before else ""
+    return [key, expected, version, int(step.write is not None), len(rows), *flat, *entry_rows(step.entries)]
 
 
 def handed_on(step: Step, before: StoredRecord | None, version: int, joins: bool) -> Step:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from shared.domain.conversations import ConversationEntry
 from shared.domain.counters import ProcessCounters
 from shared.domain.delivery.answers import Step
 from shared.domain.errors import StoreUnavailable
@@ -18,8 +19,9 @@ from shared.pipeline.intake import Created, Exists
 from shared.pipeline.ports import Backlog, Cursor, Decide, DecideMarks, Load, Page
 from shared.stores.counters_codec import MOST_PROCESSES
 from shared.stores.records import in_order, new_version
+from shared.stores.redis.conversations import RedisConversations, entry_rows
 from shared.stores.redis.counters import as_counters
-from shared.stores.redis.intake import RedisIntake, created
+from shared.stores.redis.intake import RedisIntake, committed, created
 from shared.stores.redis.listings import as_history, as_page, as_state_load, asking_for, asking_for_history, ids_in
 from shared.stores.redis.marks import as_marks, changed
 from shared.stores.redis.records import (
@@ -63,13 +65,13 @@ LOAD_PAGE = 2000
 _LONGEST_PAUSE = 0.05
 
 
-class RedisStore(RedisIntake, RedisRegistry):
+class RedisStore(RedisIntake, RedisRegistry, RedisConversations):
     """The ports `Store` and `Registry` on one Redis server."""
 
-    def create(self, record: Delivery) -> Created | Exists:
-        return created(self._client.run(COMMIT, *creation(record, new_version(), self._clock())))
+    def create(self, record: Delivery, entries: Sequence[ConversationEntry] = ()) -> Created | Exists:
+        return created(self._client.run(COMMIT, *creation(record, new_version(), self._clock(), entry_rows(entries))))
 
-    def get(self, key: str) -> Delivery | None:
+    def get(self, key: str, unechoed: bool = True) -> Delivery | None:  # noqa: ARG002 — they cost nothing here
         found = self._find(key)
         return found.record if found else None
 
@@ -81,16 +83,16 @@ class RedisStore(RedisIntake, RedisRegistry):
             if step.write is None and not step.create:
                 return step
             version = new_version()
-            done, answer = self._client.run(COMMIT, *commit(key, before, step, version, self._clock()))
-            if done:
+            outcome, answer = self._client.run(COMMIT, *commit(key, before, step, version, self._clock()))
+            if committed(outcome):
                 return handed_on(step, before, version, joins=bool(answer))
             before = as_stored(answer)
         raise StoreUnavailable("The store is busy.")
 
-    def in_turn(self, first: str, beyond: str, but: str) -> Delivery | None:
+    def in_turn(self, first: str, beyond: str) -> Sequence[Delivery]:
         turn_id, *_ = first.partition("/")
-        found = as_stored(self._client.run(IN_TURN, turn_id, first, beyond, but))
-        return found.record if found else None
+        found = [as_stored(each) for each in self._client.run(IN_TURN, turn_id, first, beyond)]
+        return [stored.record for stored in found if stored]
 
     def overdue(self, before: datetime, limit: int) -> Sequence[str]:
         keys: list[str] = self._client.run(OVERDUE, microseconds(before), limit)

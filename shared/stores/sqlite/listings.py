@@ -54,12 +54,17 @@ SELECT received_at, key FROM records
 WHERE tenant = :tenant AND received_at BETWEEN :since AND :until AND (received_at, key) < (:after_age, :after_key)
 ORDER BY received_at DESC, key DESC LIMIT :limit
 """
+_OF_CONVERSATION = """
+SELECT received_at, key FROM of_conversation
+WHERE id = :id AND received_at <= :after_age AND (received_at, key) < (:after_age, :after_key)
+ORDER BY received_at DESC, key DESC LIMIT :limit
+"""
 _EARLIEST, _LATEST = "", "~"
 """They sort before and after every time."""
 
 _IN_TURN = f"""
-SELECT key FROM records WHERE {PLACE} IS NOT NULL AND {PLACE} >= ? AND {PLACE} < ? AND key <> ?
-ORDER BY {PLACE} DESC LIMIT 1
+SELECT key FROM records WHERE {PLACE} IS NOT NULL AND {PLACE} >= ? AND {PLACE} < ?
+ORDER BY {PLACE} DESC LIMIT 2
 """  # noqa: S608 — ours
 
 
@@ -99,7 +104,18 @@ def history(
     # The index is entered where the page begins, and not where the period ends.
     newest = min(moment(until) if until else _LATEST, after_age)
     between = {"since": moment(since) if since else _EARLIEST, "until": newest}
-    ends = db.execute(_HISTORY, given | between).fetchall()
+    return _whole(db, db.execute(_HISTORY, given | between).fetchall(), limit)
+
+
+def records_of_conversation(db: sqlite3.Connection, id: str, after: Cursor | None, limit: int) -> Page:
+    """A page of a conversation's records, as the port specifies it."""
+    after_age, after_key = after or (_LATEST, "")
+    given = {"id": id, "after_age": after_age, "after_key": after_key, "limit": limit}
+    return _whole(db, db.execute(_OF_CONVERSATION, given).fetchall(), limit)
+
+
+def _whole(db: sqlite3.Connection, ends: Sequence[Cursor], limit: int) -> Page:
+    """The page of whole records that ends there."""
     records: list[Delivery] = []
     for _, key in ends:
         with suppress(UnknownState):
@@ -108,11 +124,10 @@ def history(
     return Page(records, len(ends) - len(records), tuple(ends[-1]) if len(ends) == limit else None)
 
 
-def last_in_turn(db: sqlite3.Connection, first: str, beyond: str, but: str) -> Delivery | None:
-    """The record with the last place from `first` to before `beyond`, other than `but`. Raises UnknownState."""
-    row = db.execute(_IN_TURN, (first, beyond, but)).fetchone()
-    found = find(db, row[0]) if row else None
-    return found.record if found else None
+def last_in_turn(db: sqlite3.Connection, first: str, beyond: str) -> Sequence[Delivery]:
+    """The two records with the last places from `first` to before `beyond`. Raises UnknownState."""
+    found = [find(db, key) for (key,) in db.execute(_IN_TURN, (first, beyond)).fetchall()]
+    return [stored.record for stored in found if stored]
 
 
 def _find_lean(db: sqlite3.Connection, key: str) -> Delivery | None:

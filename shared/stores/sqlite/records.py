@@ -1,7 +1,7 @@
 """One record in the SQLite file: read with its receipts, and created; in the caller's transaction."""
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,8 @@ _INSERT = f"""
 INSERT INTO records ({", ".join(COLUMNS)}) VALUES ({", ".join(f":{name}" for name in COLUMNS)})
 ON CONFLICT (key) DO NOTHING
 """  # noqa: S608 — our own names
+_JOIN = "INSERT OR IGNORE INTO of_conversation (id, received_at, key) VALUES (:conversation, :received_at, :key)"
+_LEAVE = "DELETE FROM of_conversation WHERE id = ? AND received_at = ? AND key = ?"
 _ECHOED = "SELECT round, kind, at, code, id_hash FROM receipts WHERE key = ?"
 _UNECHOED = "SELECT kind, at, code, id_hash FROM unechoed WHERE id_hash = ?"
 
@@ -47,7 +49,25 @@ def new_row(record: Delivery) -> Row:
 
 def insert(db: sqlite3.Connection, row: Row) -> bool:
     """Insert the row unless its key exists. Returns whether it is new."""
-    return db.execute(_INSERT, row).rowcount > 0
+    is_new = db.execute(_INSERT, row).rowcount > 0
+    if is_new:
+        join_conversation(db, row)
+    return is_new
+
+
+def join_conversation(db: sqlite3.Connection, row: Row, before: str | None = None) -> None:
+    """List the row among the records of its conversation, if it is in one, and no more among those of `before`."""
+    if row["conversation"] == before:
+        return
+    if before is not None:
+        leave_conversation(db, [(before, row["received_at"], row["key"])])
+    if row["conversation"] is not None:
+        db.execute(_JOIN, row)
+
+
+def leave_conversation(db: sqlite3.Connection, listed: Iterable[tuple[str, str, str]]) -> None:
+    """List these no more: each the id of a conversation, and when its record was received, and its key."""
+    db.executemany(_LEAVE, listed)
 
 
 def joined(db: sqlite3.Connection, record: Delivery) -> Delivery:
@@ -65,6 +85,7 @@ def row_of(record: Delivery, version: int, over: Mapping[str, Any] | None = None
         "tenant": record.tenant,
         "correlation_id": record.correlation_id,
         "id_hash": _id_hash(record),
+        "conversation": record.conversation,
         "received_at": plain["received_at"],
         "sweep_at": moment_or_none(record.sweep_at),
         "expire_at": moment_or_none(record.expire_at),

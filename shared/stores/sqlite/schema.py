@@ -65,6 +65,27 @@ _ADDED: Mapping[str, str] = {
         counts TEXT NOT NULL       -- JSON
     ) WITHOUT ROWID
     """,
+    "conversations": """
+    CREATE TABLE IF NOT EXISTS conversations (
+        id TEXT PRIMARY KEY,       -- of a conversation, of an alias, or of the sender of a lane
+        version INTEGER NOT NULL,  -- random, new with every write
+        tenant TEXT,               -- of a conversation
+        last_message_at TEXT,      -- of a conversation
+        body TEXT NOT NULL         -- JSON
+    ) WITHOUT ROWID
+    """,
+    "conversations_by_age": """
+    CREATE INDEX IF NOT EXISTS conversations_by_age ON conversations (tenant, last_message_at, id)
+    WHERE tenant IS NOT NULL
+    """,
+    "of_conversation": """
+    CREATE TABLE IF NOT EXISTS of_conversation (
+        id TEXT NOT NULL,          -- of a conversation
+        received_at TEXT NOT NULL,
+        key TEXT NOT NULL,         -- of a record
+        PRIMARY KEY (id, received_at, key)
+    ) WITHOUT ROWID
+    """,
     "records_by_turn": f"CREATE INDEX IF NOT EXISTS records_by_turn ON records ({PLACE}) WHERE {PLACE} IS NOT NULL",
     "marks_troubled": f"CREATE INDEX IF NOT EXISTS marks_troubled ON marks (id) WHERE {TROUBLED}",
 }

@@ -1,9 +1,10 @@
 """The SQLite store: the records of one machine in one file, shared by all its processes."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from shared.domain.conversations import ConversationEntry
 from shared.domain.counters import ProcessCounters
 from shared.domain.delivery.answers import Step
 from shared.domain.identity import BEYOND_IDS, provider_id_hash
@@ -11,14 +12,15 @@ from shared.domain.listings import Listing
 from shared.domain.marks import Marks
 from shared.domain.record import COUNTED_STATES, OPEN_STATES, Delivery, Kind, State
 from shared.pipeline.intake import Created, Exists
-from shared.pipeline.ports import Backlog, Cursor, Decide, DecideMarks, Load, Page
+from shared.pipeline.ports import Backlog, ConversationPage, Cursor, Decide, DecideMarks, Load, Page
 from shared.stores.codec import as_moment, moment
 from shared.stores.records import in_order
+from shared.stores.sqlite.conversations import commit_entries, conversation_page, find_entries
 from shared.stores.sqlite.counters import recent_counters
 from shared.stores.sqlite.intake import SqliteIntake, created
-from shared.stores.sqlite.listings import count_refused, history, last_in_turn, page
+from shared.stores.sqlite.listings import count_refused, history, last_in_turn, page, records_of_conversation
 from shared.stores.sqlite.marks import commit_marks, find_marks, troubled_ids
-from shared.stores.sqlite.records import find, new_row
+from shared.stores.sqlite.records import find, leave_conversation, new_row
 from shared.stores.sqlite.registry import SqliteRegistry
 from shared.stores.sqlite.steps import commit
 
@@ -42,7 +44,10 @@ SELECT id FROM (
 )
 ORDER BY id LIMIT :limit
 """
-_EXPIRED = "DELETE FROM records WHERE key IN (SELECT key FROM records WHERE expire_at <= ? LIMIT ?) RETURNING key"
+_EXPIRED = """
+DELETE FROM records WHERE key IN (SELECT key FROM records WHERE expire_at <= ? LIMIT ?)
+RETURNING key, received_at, iif(json_valid(body), json_extract(body, '$.conversation'), NULL)
+"""
 _EXPIRED_UNECHOED = """
 DELETE FROM unechoed WHERE (id_hash, kind) IN (SELECT id_hash, kind FROM unechoed WHERE expire_at <= ? LIMIT ?)
 """
@@ -51,11 +56,18 @@ DELETE FROM unechoed WHERE (id_hash, kind) IN (SELECT id_hash, kind FROM unechoe
 class SqliteStore(SqliteIntake, SqliteRegistry):
     """The ports `Store` and `Registry` on one file."""
 
-    def create(self, record: Delivery) -> Created | Exists:
+    def create(self, record: Delivery, entries: Sequence[ConversationEntry] = ()) -> Created | Exists:
         row = new_row(record)
-        return self._file.write(lambda db: created(db, row))
 
-    def get(self, key: str) -> Delivery | None:
+        def work(db: sqlite3.Connection) -> Created | Exists:
+            made = created(db, row)
+            if isinstance(made, Created):
+                commit_entries(db, entries)
+            return made
+
+        return self._file.write(work)
+
+    def get(self, key: str, unechoed: bool = True) -> Delivery | None:  # noqa: ARG002 — they cost nothing here
         found = self._file.read(lambda db: find(db, key))
         return found.record if found else None
 
@@ -75,8 +87,18 @@ class SqliteStore(SqliteIntake, SqliteRegistry):
 
         return self._file.write(work)
 
-    def in_turn(self, first: str, beyond: str, but: str) -> Delivery | None:
-        return self._file.read(lambda db: last_in_turn(db, first, beyond, but))
+    def in_turn(self, first: str, beyond: str) -> Sequence[Delivery]:
+        return self._file.read(lambda db: last_in_turn(db, first, beyond))
+
+    def conversation_entries(self, ids: Sequence[str]) -> Mapping[str, ConversationEntry]:
+        """All of one moment."""
+        return self._file.read(lambda db: find_entries(db, ids))
+
+    def conversations(self, tenant: str, after: Cursor | None, limit: int) -> ConversationPage:
+        return self._file.read(lambda db: conversation_page(db, tenant, after, limit))
+
+    def of_conversation(self, id: str, after: Cursor | None, limit: int) -> Page:
+        return self._file.read(lambda db: records_of_conversation(db, id, after, limit))
 
     def overdue(self, before: datetime, limit: int) -> Sequence[str]:
         rows = self._file.read(lambda db: db.execute(_OVERDUE, (moment(before), limit)).fetchall())
@@ -111,9 +133,10 @@ class SqliteStore(SqliteIntake, SqliteRegistry):
 
     def purge(self, now: datetime, limit: int) -> int:
         def work(db: sqlite3.Connection) -> int:
-            keys = db.execute(_EXPIRED, (moment(now), limit)).fetchall()
-            db.executemany("DELETE FROM receipts WHERE key = ?", keys)
-            return len(keys) + db.execute(_EXPIRED_UNECHOED, (moment(now), limit - len(keys))).rowcount
+            gone = db.execute(_EXPIRED, (moment(now), limit)).fetchall()
+            db.executemany("DELETE FROM receipts WHERE key = ?", [(key,) for key, *_ in gone])
+            leave_conversation(db, [(id, received_at, key) for key, received_at, id in gone if id])
+            return len(gone) + db.execute(_EXPIRED_UNECHOED, (moment(now), limit - len(gone))).rowcount
 
         return self._file.write(work)
 
