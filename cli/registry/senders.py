@@ -69,7 +69,7 @@ def senders() -> None:
     type=click.Choice([order.value for order in Order]),
     default=Order.CONTACT.value,
     show_default=True,
-    help="Send in order to each contact, or all messages of the number one after another. Kept, but not in force yet.",
+    help="Send in order to each contact, or all messages of the number one after another.",
 )
 @per_second_option
 @burst_option

@@ -1,6 +1,6 @@
 """The routes of messages: send one or many, look at one, cancel it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from flask import Response, jsonify, request
@@ -89,14 +89,14 @@ def routes(parts: MessageParts) -> APIBlueprint:
 
         The key of each is the Idempotency-Key, a colon, and its place from 0.
         """
-        caller, several = the_caller(), replace(parts, accept=parts.accept.for_many())
+        caller = the_caller()
         results: list[dict[str, Any]] = []
         for place, raw in enumerate(body.messages):
             key = f"{header.idempotency_key}:{place}" if header.idempotency_key else None
             # If the store or the queue is away, the rest would wait for it as long again.
             is_away = bool(results) and results[-1].get("code") == UNAVAILABLE
             sent = Sent(caller, raw, key, header.correlation_id)
-            results.append(results[-1] if is_away else _result(several, sent))
+            results.append(results[-1] if is_away else _result(parts, sent))
         return jsonify({"results": results})
 
     @made.get("", responses={200: types.ListedMessages} | responses())

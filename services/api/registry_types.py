@@ -103,7 +103,9 @@ class NewSender(Strict):
     account: ProviderId = Field(description="The provider's id of the account that holds it (Meta: WABA ID).")
     token: Token = Field(description="Its access token.")
     display: Name = ""
-    order: Literal["contact", "sender"] = Field("contact", description="Kept, but not in force yet.")
+    order: Literal["contact", "sender"] = Field(
+        "contact", description="Send in order to each contact, or all messages of the number in order."
+    )
 
 
 class NewToken(Strict):

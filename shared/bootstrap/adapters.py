@@ -17,7 +17,8 @@ from shared.queues.task_content import QueueSettings
 from shared.tenants.environment import EnvironmentTenants
 
 if TYPE_CHECKING:
-    from shared.pipeline.ports import Tenants
+    from shared.pipeline.conversations import Conversations
+    from shared.pipeline.ports import Store, Tenants
     from shared.pipeline.registry import IntakeRegistry, Registry
     from shared.stores.sqlite.intake import SqliteIntake
 
@@ -118,6 +119,13 @@ def build_intake_tenants(settings: Config, registry: "IntakeRegistry") -> Intake
 
 def _environment(settings: Config) -> EnvironmentTenants:
     return EnvironmentTenants(tuple(senders_of(settings["WHATSAPP_PHONE_NUMBER_ID"])))
+
+
+def build_conversations(settings: Config, store: "Store", clock: Clock) -> "Conversations":
+    """The conversations, whose ids are made under ID_KEY."""
+    from shared.pipeline.conversations import Conversations
+
+    return Conversations(store, clock, settings["ID_KEY"].encode(), is_ordered=settings["TURNS"] == "contact")
 
 
 def build_clock(settings: Config) -> Clock:

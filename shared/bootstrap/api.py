@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from shared import config, logs
-from shared.bootstrap.adapters import Shutdown, build_clock, build_tenants
+from shared.bootstrap.adapters import Shutdown, build_clock, build_conversations, build_tenants
 from shared.bootstrap.backends import build_queue, build_registry, build_store
 from shared.bootstrap.channels import addressing
 from shared.bootstrap.connect import build_connect
@@ -18,6 +18,7 @@ from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
 from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.ports import Channel, Queue, Store, Tenants
+from shared.pipeline.recent_marks import RecentMarks
 from shared.pipeline.registry import Registry
 from shared.tenants.api_keys import ApiKeys
 
@@ -67,7 +68,14 @@ def build_api(environ: Mapping[str, str]) -> ApiParts:
         channels=channels,
         keys=ApiKeys(registry, clock.monotonic),
         dispatch=dispatch,
-        accept=AcceptMessage(store, dispatch, limits, clock),
+        accept=AcceptMessage(
+            store,
+            dispatch,
+            limits,
+            clock,
+            RecentMarks(store, limits.marks_age, clock),
+            build_conversations(settings, store, clock),
+        ),
         cancel=Cancel(store, dispatch, limits, clock),
         connect=build_connect(settings, store),
         clock=clock,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from shared import config, logs
-from shared.bootstrap.adapters import Shutdown, build_clock, build_tenants
+from shared.bootstrap.adapters import Shutdown, build_clock, build_conversations, build_tenants
 from shared.bootstrap.backends import build_queue, build_registry, build_store
 from shared.bootstrap.channels import sending
 from shared.bootstrap.handlers import build_handler, maker_of_handlers
@@ -76,13 +76,16 @@ def build_internal(environ: Mapping[str, str]) -> Internal:
     make = maker_of_handlers(settings, hung, shutdown, store, clock)
     handlers = TenantHandlers(deployment, tenants, secrets.value, make, settings["HANDLER_KINDS"])
     places = HandlerPlaces(settings["THREADS"], hung.of)
+    conversations = build_conversations(settings, store, clock)
     counting = OutboundCounting(Counters(SystemClock(), limits.counters_flush), store, clock)
     shutdown.at_end(counting.finish)
     return Internal(
         config=settings,
-        process_inbound=ProcessInbound(store, tenants, channels, handlers, places, dispatch, limits, clock, shutdown),
+        process_inbound=ProcessInbound(
+            store, tenants, channels, handlers, places, dispatch, limits, clock, shutdown, conversations
+        ),
         process_outbound=ProcessOutbound(
-            store, tenants, credentials, channels, dispatch, limits, clock, shutdown, counting
+            store, tenants, credentials, channels, dispatch, limits, clock, shutdown, conversations, counting
         ),
         sweep=Sweep(store, senders, reconnects, dispatch, limits, clock),
         drain=Drain(store, tenants, channels, dispatch, limits),

@@ -291,17 +291,18 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting(
         "ID_KEY",
-        (WEBHOOK,),
+        SERVICES,
         printable,
-        "the key of the ids of contacts and turns; with another one Pombo no longer knows the earlier turns",
+        "the key of the ids of conversations and turns; with another one Pombo no longer finds the earlier ones",
         local="",
         secret=True,
     ),
     Setting(
         "TURNS",
-        (WEBHOOK,),
+        SERVICES,
         choice("contact", "none"),
-        "`contact`: the messages of one contact are handled one at a time, in order; `none`: each at once",
+        "`contact`: the messages of one contact are handled one at a time, in order, and so are those sent to them; "
+        "`none`: each at once, and only the replies to one message in order",
         always="contact",
     ),
     Setting(

@@ -227,6 +227,13 @@ def is_down(marks: Marks, limits: Limits, now: datetime) -> bool:
     return down is not None and bool(down.wait) and now < down.until + limits.waits.outage.longest
 
 
+def was_passed_over(record: Delivery) -> bool:
+    """Whether a message ended before its turn came, as a cancelled one: who waits for it waits for the one before it.
+    One that was tried had no message before it any more.
+    """
+    return record.final and record.after is not None and record.started_at is None and not record.current_receipts.any
+
+
 def predecessor_finished(record: Delivery, predecessor: Delivery | None) -> bool:
-    """Whether the reply before this one is finished; a missing one is."""
+    """Whether the message before this one is finished; a missing one is."""
     return record.after is None or predecessor is None or predecessor.finished

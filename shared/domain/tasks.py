@@ -14,6 +14,7 @@ from typing import Any, TypeGuard
 from shared.domain.errors import TaskInvalid, TokenCheck, UnknownState
 from shared.domain.identity import DOCTOR_KEY, is_correlation_id, outbound_key, wake_name
 from shared.domain.record import WAKE, Delivery, Kind, Task
+from shared.domain.turns import untried_place
 
 DueTask = tuple[Task, datetime | None]
 """A task and when it runs; None or a past time means now."""
@@ -24,6 +25,7 @@ READABLE = (1, VERSION)
 
 KEY_FIELD = {Kind.INBOUND: "inbound_event_id", Kind.OUTBOUND: "outbound_key"}
 _KEY = {Kind.INBOUND: re.compile(rf"[0-9a-f]{{40}}|{DOCTOR_KEY}"), Kind.OUTBOUND: re.compile(r"[0-9a-f]{40}")}
+_PLACE = re.compile(r"[0-9a-f]{40}/1/[0-9a-zA-Z:.+ -]{1,200}")
 _TENANT = re.compile(r"[A-Za-z0-9._-]{0,64}")
 
 
@@ -32,7 +34,7 @@ _TENANT = re.compile(r"[A-Za-z0-9._-]{0,64}")
 
 def own_task(record: Delivery, pair: int | None) -> DueTask:
     """The record's own task: its generation, hop 0, when it is due."""
-    return Task.of(record, pair), record.due_at
+    return replace(Task.of(record, pair), place=untried_place(record)), record.due_at
 
 
 def next_hop(
@@ -96,6 +98,7 @@ CHECK_BODY: Mapping[str, int | bool] = {"v": VERSION, "check": True}
 def task_body(task: Task) -> dict[str, str | int]:
     """The JSON body of a task. It has a slot only if the sender's pace gave it one, and so on."""
     moments = {"slot": task.slot, "alone_since": task.alone_since}
+    place = {"place": task.place} if task.place else {}
     return {
         "v": VERSION,
         KEY_FIELD[task.kind]: task.key,
@@ -103,6 +106,7 @@ def task_body(task: Task) -> dict[str, str | int]:
         "correlation_id": task.correlation_id,
         "generation": task.generation,
         "hop": task.hop,
+        **place,
         **{name: at.astimezone(UTC).isoformat() for name, at in moments.items() if at},
     }
 
@@ -131,8 +135,11 @@ def parse_task(kind: Kind, body: Any) -> Task:
     generation, hop = body.get("generation"), body.get("hop")
     if not (_is_generation(generation) and is_count(hop)):
         raise TaskInvalid("The task needs a generation and a hop, whole numbers from 0.")
+    place = body.get("place")
+    if not (place is None or (isinstance(place, str) and _PLACE.fullmatch(place))):
+        raise TaskInvalid("The task's place must be that of an event in its turn.")
     slot, alone_since = (moment_in(body.get(name), name) for name in ("slot", "alone_since"))
-    return Task(key, kind, correlation_id, generation, hop, tenant, slot=slot, alone_since=alone_since)
+    return Task(key, kind, correlation_id, generation, hop, tenant, slot=slot, alone_since=alone_since, place=place)
 
 
 def moment_in(value: Any, name: str) -> datetime | None:

@@ -5,9 +5,10 @@ its lease while it is handled. A failed try that waits, an expired lease and a r
 places sort so that one query finds what is in an event's way: the last one of a range.
 """
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from shared.domain.identity import keyed_hash
+from shared.domain.identity import BEYOND_IDS, keyed_hash
 from shared.domain.record import Delivery, State
 
 HANDLED, UNTRIED = "0", "1"
@@ -32,7 +33,12 @@ def place(record: Delivery) -> str | None:
         return None
     if record.state is State.LEASED and record.lease_until:
         return f"{record.turn_id}/{HANDLED}/{_moment(record.lease_until)}"
-    return _untried_place(record) if _is_untried(record) else None
+    return untried_place(record)
+
+
+def untried_place(record: Delivery) -> str | None:
+    """Its place while it was never tried; None if it was, or takes no turn."""
+    return _untried_place(record) if record.turn_id is not None and _is_untried(record) else None
 
 
 def places_in_the_way(record: Delivery, now: datetime) -> tuple[str, str]:
@@ -40,18 +46,29 @@ def places_in_the_way(record: Delivery, now: datetime) -> tuple[str, str]:
     all; and for one that was never tried, the earlier ones that were never tried.
     """
     beyond = _untried_place(record) if _is_untried(record) else f"{record.turn_id}/{UNTRIED}"
-    return f"{record.turn_id}/{HANDLED}/{_moment(now)}", beyond
+    return _first_in_the_way(str(record.turn_id), now), beyond
 
 
-def in_the_way(record: Delivery, found: Delivery | None, now: datetime) -> Delivery | None:
-    """The event that the index has found, if it is in the way. An earlier version of Pombo changes a record and leaves
-    its place as it was.
+def places_up_to(place: str, now: datetime) -> tuple[str, str]:
+    """The places that are in the way of an event that was never tried, and its own `place`: one query finds both."""
+    turn, _, _ = place.partition("/")
+    return _first_in_the_way(turn, now), place + BEYOND_IDS
+
+
+def in_the_way(record: Delivery, found: Sequence[Delivery], now: datetime) -> Delivery | None:
+    """The last one of those that the index has found that is in the way. An earlier version of Pombo changes a record
+    and leaves its place as it was.
     """
-    if found is None or found.key == record.key:
-        return None
     first, beyond = places_in_the_way(record, now)
-    its = place(found)
-    return found if its is not None and first <= its < beyond else None
+    for other in found:
+        its = place(other)
+        if other.key != record.key and its is not None and first <= its < beyond:
+            return other
+    return None
+
+
+def _first_in_the_way(turn_id: str, now: datetime) -> str:
+    return f"{turn_id}/{HANDLED}/{_moment(now)}"
 
 
 def _is_untried(record: Delivery) -> bool:

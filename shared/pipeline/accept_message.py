@@ -4,12 +4,12 @@ The message is its own idempotency record: its key is derived from the tenant an
 request that comes again finds what the first one stored, as long as the message is kept.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cache
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
+from shared.domain.conversations import created_in
 from shared.domain.delivery.answers import NotAllowed
 from shared.domain.delivery.create import create, seen_again
 from shared.domain.delivery.operator import cancel
@@ -17,15 +17,16 @@ from shared.domain.errors import PomboError, QueueUnavailable, RegistryUnavailab
 from shared.domain.guards import refused_at_once
 from shared.domain.identity import api_message_key
 from shared.domain.limits import Limits
-from shared.domain.marks import Marks
 from shared.domain.outbound.messages import OutboundMessage
 from shared.domain.outbound.recipient import Recipient
 from shared.domain.record import Delivery, Kind, Retries
 from shared.domain.tenants import Sender
 from shared.pipeline.clock import Clock
+from shared.pipeline.conversations import Conversations, Party
 from shared.pipeline.dispatch import TaskDispatch
-from shared.pipeline.intake import Exists
+from shared.pipeline.intake import Created, Exists
 from shared.pipeline.ports import Store
+from shared.pipeline.recent_marks import RecentMarks
 
 CALLERS_METADATA = "caller"
 """The part of a record's metadata that is the caller's own."""
@@ -64,18 +65,15 @@ class IdempotencyConflict(PomboError):
 
 @dataclass(frozen=True, slots=True)
 class AcceptMessage:
-    """One read (the sender's marks), one commit and one task for a new message."""
+    """For a new message one or two reads (its conversation), one commit and one task."""
 
     store: Store
     dispatch: TaskDispatch
     limits: Limits
     clock: Clock
-    marks: Callable[[str], Marks] | None = None
-    """Reads the marks of a sender; None: from the store, for each message."""
-
-    def for_many(self) -> Self:
-        """The same for the messages of one request, which reads the marks of each sender once."""
-        return replace(self, marks=cache(self.store.marks))
+    marks: RecentMarks
+    conversations: Conversations | None
+    """None: none are kept."""
 
     def repeated(self, tenant: str, idempotency_key: str, body_hash: str) -> Delivery | None:
         """The message that an earlier request with this key stored, with its task; None if there was none. It tells a
@@ -95,8 +93,8 @@ class AcceptMessage:
             if stored is None:
                 raise SenderUnusable(unusable)
             return self._again(stored, request.body_hash)
-        record = self._record(request, key)
-        match self.store.create(record):
+        record, made = self._created(self._record(request, key), request)
+        match made:
             case Exists(None):
                 raise UnknownState
             case Exists(stored) if stored is not None:
@@ -104,15 +102,34 @@ class AcceptMessage:
         self._enqueue(record, request)
         return record
 
+    def _created(self, record: Delivery, request: MessageRequest) -> tuple[Delivery, Created | Exists]:
+        """The message as it is stored, in its place in the contact's conversation."""
+        conversations, sender = self.conversations, request.sender
+        if conversations is None:
+            return record, self.store.create(record)
+        names = [request.recipient.contact]
+        party = Party(sender.tenant, sender.provider, sender.provider_id, sender.order, names)
+
+        def commit() -> tuple[Delivery, Created | Exists]:
+            thread = conversations.readable_thread(party)
+            if thread is None:
+                return record, self.store.create(record)
+            placed, entries = created_in(record, thread, self.clock.now())
+            return placed, self.store.create(placed, entries)
+
+        return conversations.committed(commit)
+
     def _key(self, request: MessageRequest) -> str:
         return api_message_key(request.sender.tenant, request.idempotency_key or self.clock.token())
 
     def _unusable(self, request: MessageRequest) -> str | None:
-        """What is true of the sender now says nothing about a message for later."""
-        now = self.clock.now()
+        """Why the sender cannot send now, which says nothing about a message for later. What was read a while ago
+        refuses nothing.
+        """
+        id, now = request.sender.id, self.clock.now()
         if request.send_at is not None and request.send_at > now:
             return None
-        return refused_at_once((self.marks or self.store.marks)(request.sender.id), now)
+        return refused_at_once(self.marks(id), now) and refused_at_once(self.marks.newest(id), now)
 
     def _record(self, request: MessageRequest, key: str) -> Delivery:
         message, sender = request.message, request.sender

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from shared import logs
 from shared.domain.delivery.answers import Answer, Hop, Run, Step, TaskResult
 from shared.domain.delivery.bell import enter, may_enter
+from shared.domain.delivery.conversation import with_conversation
 from shared.domain.delivery.lease import lease
 from shared.domain.delivery.settle import settle
 from shared.domain.errors import ItemUnparsable, SecretsUnavailable
@@ -16,8 +17,9 @@ from shared.domain.marks import Marks
 from shared.domain.messages import Drop, Message
 from shared.domain.outbound.messages import InvalidReply, PlanItem
 from shared.domain.record import INVALID, Delivery, State, Task
+from shared.domain.tenants import Order
 from shared.domain.turn_guard import turn_guard
-from shared.domain.turns import in_the_way, places_in_the_way
+from shared.domain.turns import in_the_way, places_in_the_way, places_up_to
 from shared.domain.verdicts import (
     BackendDown,
     Dropped,
@@ -28,10 +30,12 @@ from shared.domain.verdicts import (
     StillUnknown,
     StillUnparsable,
 )
+from shared.domain.waits import jittered
 from shared.pipeline import log_fields
 from shared.pipeline.account_news import AccountNews
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
+from shared.pipeline.conversations import Conversations, Party, names_of
 from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.handler_places import HandlerPlaces
 from shared.pipeline.intake import Addressee
@@ -63,6 +67,7 @@ def is_of_account(event: Delivery) -> bool:
 class _Call:
     """What one event needs. `code`: the handler to call; None if the event calls none. `seen`: the mark of its backend,
     `guard`: whether the event may begin by that mark. `has_place`: it holds one of its tenant's handler places.
+    `party`: whose conversation its end is part of; None: of none.
     """
 
     message: Message | None = None
@@ -72,6 +77,7 @@ class _Call:
     has_place: bool = False
     is_elected: bool = False
     is_readable: bool = True
+    party: Party | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,22 +93,34 @@ class ProcessInbound:
     limits: Limits
     clock: Clock
     stopping: Callable[[], bool]
+    conversations: Conversations | None
+    """None: none are kept."""
 
     def __call__(self, task: Task) -> Answer:
         """Handle one task and answer it. Raises StoreUnavailable, RegistryUnavailable and UnknownState."""
         began = self.clock.monotonic()
-        found = self.store.get(task.key)
+        found, around = self._look(task)
         if found is None:
             logs.event("task_gone", severity="WARNING")
             return Answer(TaskResult.ACK, "gone")
         owned = self._owned(found)
         with logs.context(**log_fields.of_record(owned, self.channels)):
-            call = self._prepare(owned, task)
+            call = self._prepare(owned, task, around)
             try:
                 return self._process(found, owned.tenant, call, task, began)
             finally:
                 if call.has_place:
                     self.places.give_back(owned.tenant)
+
+    def _look(self, task: Task) -> tuple[Delivery | None, Sequence[Delivery] | None]:
+        """The record, and what is around it in its turn if one query found both, which is so while it was never
+        tried.
+        """
+        if task.place is None:
+            return self.store.get(task.key), None
+        around = self.store.in_turn(*places_up_to(task.place, self.clock.now()))
+        own = next((record for record in around if record.key == task.key), None)
+        return (own, around) if own else (self.store.get(task.key), None)
 
     def _owned(self, found: Delivery) -> Delivery:
         """The record with its tenant: a replayed event of an unknown sender gets it with the lease, so that its record,
@@ -115,8 +133,10 @@ class ProcessInbound:
         owner = self.tenants.owner_of(Addressee(found.provider, found.sender, is_of_account(found)))
         return replace(found, tenant=owner.id) if owner else found
 
-    def _prepare(self, record: Delivery, task: Task) -> _Call:
-        """What the event needs, and whether it may begin. Only an event that calls the handler waits for it."""
+    def _prepare(self, record: Delivery, task: Task, around: Sequence[Delivery] | None) -> _Call:
+        """What the event needs, and whether it may begin. Only an event that calls the handler waits for it. `around`:
+        what was found with it in its turn; None if nothing was looked for.
+        """
         now = self.clock.now()
         if record.final or record.leased_at(now):
             # Seen only if the record changes before the lease is decided. Then the next task prepares the call.
@@ -131,41 +151,45 @@ class ProcessInbound:
         try:
             if not self.handlers.handles(record.tenant, message.kind):
                 return _Call(message)
-            return self._guarded(record, message, self.handlers.of(record.tenant), task)
+            return self._guarded(record, message, self.handlers.of(record.tenant), task, around)
         except SecretsUnavailable:
             return _Call(message, guard=Wait(CREDENTIALS_UNAVAILABLE, now + self.limits.waits.credentials_unavailable))
 
-    def _guarded(self, record: Delivery, message: Message, code: TenantCode, task: Task) -> _Call:
+    def _guarded(
+        self, record: Delivery, message: Message, code: TenantCode, task: Task, around: Sequence[Delivery] | None
+    ) -> _Call:
         """The call with its guards: the backend's mark, its contact's turn, and a place for it, which it then has."""
         seen = code.marks.read()
         guard = code.marks.guard(seen, record)
         if not isinstance(guard, Go | Elect):
             return _Call(message, code, seen, guard)
-        turn = self._turn(record, task)
+        turn = self._turn(record, task, around)
         if not isinstance(turn, Go):
             return _Call(message, code, seen, turn)
         if self.places.take(record.tenant, self.tenants.are_several()):
             return _Call(message, code, seen, replace(guard, overtakes=turn.overtakes), has_place=True)
         return _Call(message, code, seen, Wait(BUSY, self.clock.now() + self.limits.waits.busy.after(task.hop)))
 
-    def _turn(self, record: Delivery, task: Task) -> Guard:
+    def _turn(self, record: Delivery, task: Task, around: Sequence[Delivery] | None) -> Guard:
         """Whether another event of the contact is in the way. If one is, this event enters its bell and looks again,
         because that one may have ended, or emptied its bell, meanwhile.
         """
-        blocker = self._blocker(record)
+        blocker = self._blocker(record, around)
         while blocker is not None and may_enter(blocker, record):
             self.store.change(blocker.key, lambda found: enter(found, record), seen=blocker)
             blocker = self._blocker(record)
         return turn_guard(blocker, task, self.limits, self.clock.now())
 
-    def _blocker(self, record: Delivery) -> Delivery | None:
+    def _blocker(self, record: Delivery, around: Sequence[Delivery] | None = None) -> Delivery | None:
         if record.turn_id is None:
             return None
         now = self.clock.now()
-        return in_the_way(record, self.store.in_turn(*places_in_the_way(record, now), record.key), now)
+        found = self.store.in_turn(*places_in_the_way(record, now)) if around is None else around
+        return in_the_way(record, found, now)
 
     def _process(self, found: Delivery, tenant: str, call: _Call, task: Task, began: float) -> Answer:
         token = self.clock.token()
+        call = replace(call, party=self._party(found, tenant, call))
         step = self._lease(found, tenant, call.guard, task, token)
         if isinstance(step.next, Elect) and call.code:
             seen, guard = call.code.marks.elect(call.seen, step.next, token)
@@ -204,7 +228,9 @@ class ProcessInbound:
             call.code.marks.give_back(token)
         if step.write is None:  # the lease has run out meanwhile, and another attempt has the record
             return self.dispatch(step, task)
-        wait = Wait(TURN, self.clock.now() + limits.waits.turn.after(task.hop))
+        # With jitter, because two that step back from each other would meet again.
+        again_in = jittered(limits.waits.turn.after(task.hop), self.clock.jitter())
+        wait = Wait(TURN, self.clock.now() + again_in)
         again = self._lease(step.write, leased.tenant, wait, task, token)
         self._log_arrival(again)
         return self.dispatch(again, task)
@@ -213,7 +239,10 @@ class ProcessInbound:
         logs.event("inbound_processing_started", attempt=record.attempt)
         verdict, change = self._verdict(record, call, token)
         until = began + self.limits.inbound_lease.total_seconds()
-        step = settle_with_retry(self.store, record, token, verdict, self.limits, self.clock, until, self.stopping)
+        joining = self._joining(record, call, verdict, token)
+        step = settle_with_retry(
+            self.store, record, token, verdict, self.limits, self.clock, until, self.stopping, joining
+        )
         if call.code and change:
             call.code.marks.change(change)
         elif call.code and call.is_elected:
@@ -221,6 +250,38 @@ class ProcessInbound:
         answer = self.dispatch(step, task)
         self._log_end(record, verdict, step, answer, began)
         return answer
+
+    def _party(self, record: Delivery, tenant: str, call: _Call) -> Party | None:
+        """Whose conversation the event is part of, if it may begin; one of a group is of no contact. The registry is
+        asked before the lease: if it cannot be read after the handler has answered, that answer is lost.
+        """
+        message, may_begin = call.message, isinstance(call.guard, Go | Elect)
+        if self.conversations is None or message is None or message.group_id is not None or not tenant or not may_begin:
+            return None
+        sender = self.tenants.sender(record.provider, record.sender)
+        order = sender.order if sender else Order.CONTACT
+        return Party(tenant, record.provider, record.sender, order, names_of(message))
+
+    def _joining(
+        self, record: Delivery, call: _Call, verdict: HandlerVerdict, token: str
+    ) -> Callable[[], Callable[[Step], Step]]:
+        """How the end of a contact's message joins its conversation. A message that is tried again is not at its
+        end.
+        """
+        conversations, message, party = self.conversations, call.message, call.party
+        if conversations is None or message is None or party is None:
+            return lambda: lambda step: step
+        ended = settle(record, token, verdict, self.limits, self.clock.now(), 0).write
+        if ended is None or not ended.final:
+            return lambda: lambda step: step
+
+        def joining() -> Callable[[Step], Step]:
+            thread = conversations.readable_thread(party)
+            if thread is None:  # the handler has answered, and its answer is not lost for that
+                return lambda step: step
+            return lambda step: with_conversation(step, thread, message.received_at, self.clock.now())
+
+        return joining
 
     def _verdict(self, record: Delivery, call: _Call, token: str) -> tuple[HandlerVerdict, DecideMarks | None]:
         """Call the handler, or apply the change. Returns the verdict, and the change of the backend's mark."""

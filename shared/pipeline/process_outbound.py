@@ -5,21 +5,23 @@ from dataclasses import dataclass, replace
 
 from shared import logs
 from shared.domain.calls import is_call
+from shared.domain.conversations import Thread, joining
 from shared.domain.delivery.answers import Answer, Hop, Run, Step, TaskResult
 from shared.domain.delivery.bell import enter, may_enter
 from shared.domain.delivery.changes import is_older
 from shared.domain.delivery.lease import lease
-from shared.domain.guards import PREDECESSOR, Elect, Go, Guard, Wait, outbound_guard
+from shared.domain.guards import PREDECESSOR, Elect, Go, Guard, Wait, outbound_guard, was_passed_over
 from shared.domain.identity import Echo
 from shared.domain.limits import Limits
 from shared.domain.marks import Marks
 from shared.domain.record import Delivery, State, Task
 from shared.domain.send_errors import SendError
-from shared.domain.tenants import Pace
+from shared.domain.tenants import Order, Pace
 from shared.domain.verdicts import Accepted, Lost, Released, SendVerdict
 from shared.pipeline import log_fields
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
+from shared.pipeline.conversations import Conversations
 from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.ports import Channel, Credentials, Store, Tenants
 from shared.pipeline.send_counting import NO_SEND_COUNTING, SendCounting
@@ -27,6 +29,9 @@ from shared.pipeline.sender_access import SenderAccess, SenderAccounts
 from shared.pipeline.sender_marks import SenderMarks, best_effort
 from shared.pipeline.sender_pace import SenderPace
 from shared.pipeline.settle_with_retry import settle_with_retry
+
+MOST_PASSED_OVER = 20
+"""How many cancelled messages in a row are looked behind; each costs a read."""
 
 Guards = Callable[[Delivery], Guard]
 """What a message waits for, if anything, by the record as it is when its lease is decided."""
@@ -44,6 +49,8 @@ class ProcessOutbound:
     limits: Limits
     clock: Clock
     stopping: Callable[[], bool]
+    conversations: Conversations | None
+    """None: none are kept."""
     counting: SendCounting = NO_SEND_COUNTING
 
     def __call__(self, task: Task) -> Answer:
@@ -61,6 +68,7 @@ class ProcessOutbound:
             return self.dispatch(lease(record, task, "", Go(), self.limits, self.clock.now()), task)
         channel, accounts = self.channels[record.provider], SenderAccounts(self.tenants, self.credentials)
         access = accounts.access(record, channel)
+        record = self._in_lane(record, access)
         senders = SenderMarks(self.store, channel, self.dispatch, self.limits, self.clock)
         seen = senders.read(record, access.fingerprint)
         token = self.clock.token()
@@ -82,6 +90,29 @@ class ProcessOutbound:
         answer = self.dispatch(settled, task)
         self._log_attempt(leased, verdict, settled, began)
         return answer
+
+    def _in_lane(self, record: Delivery, access: SenderAccess) -> Delivery:
+        """The record, which takes its place in its lane if its caller wanted it sent later and it is due now."""
+        conversations, id = self.conversations, record.conversation
+        if conversations is None or id is None or not self._joins(record):
+            return record
+        order = access.sender.order if access.sender else Order.CONTACT
+
+        def commit() -> Step:
+            thread = conversations.readable_thread_of(id, record.provider, record.sender, order)
+            return self.store.change(record.key, lambda found: self._joining(found, thread), seen=record)
+
+        return conversations.committed(commit).write or self.store.get(record.key) or record
+
+    def _joins(self, record: Delivery) -> bool:
+        is_due = record.due(self.clock.now() + self.limits.early)
+        return record.joins_lane_later and record.state is State.PENDING and is_due
+
+    def _joining(self, found: Delivery | None, thread: Thread | None) -> Step:
+        if found is None or thread is None or not self._joins(found):
+            return Step(Answer(TaskResult.ACK, found.state if found else "gone"))
+        placed, entries = joining(found, thread, self.clock.now())
+        return Step(Answer(TaskResult.ACK, placed.state), write=placed, entries=tuple(entries))
 
     def _arrival(
         self, record: Delivery, seen: Marks, access: SenderAccess, senders: SenderMarks, task: Task, token: str
@@ -126,7 +157,14 @@ class ProcessOutbound:
         return self._lease(record, task, token, guards, limits), asked
 
     def _before(self, record: Delivery) -> Delivery | None:
-        return self.store.get(record.after) if record.after else None
+        """The message that this one waits for: the one before it that did not end before its own turn came."""
+        key = record.after
+        for _ in range(MOST_PASSED_OVER):
+            before = self.store.get(key, unechoed=False) if key else None
+            if before is None or not was_passed_over(before):
+                break
+            key = before.after
+        return before
 
     def _held(self, record: Delivery, seen: Marks, access: SenderAccess, task: Task) -> Guards | None:
         """The guard of a message that waits for its sender: while one is limited many look again, and this saves each

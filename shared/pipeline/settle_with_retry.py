@@ -1,17 +1,23 @@
 """Settle with retry: stores an attempt's outcome, and retries while the store is down."""
 
 from collections.abc import Callable
+from functools import partial
 
 from shared.domain.delivery.answers import Step, Token
 from shared.domain.delivery.settle import settle
-from shared.domain.errors import StoreUnavailable
+from shared.domain.errors import ConversationChanged, StoreUnavailable
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery
 from shared.domain.verdicts import Verdict
 from shared.pipeline.clock import Clock
+from shared.pipeline.conversations import LONGEST_PAUSE
 from shared.pipeline.ports import Store
 
 PAUSE_SECONDS = 0.25
+
+
+def _as_it_is() -> Callable[[Step], Step]:
+    return lambda step: step
 
 
 def settle_with_retry(
@@ -23,14 +29,23 @@ def settle_with_retry(
     clock: Clock,
     until: float,
     stopping: Callable[[], bool],
+    joining: Callable[[], Callable[[Step], Step]] = _as_it_is,
 ) -> Step:
-    """Settle an attempt. Retries while the store is unavailable, until the monotonic time `until` or the shutdown."""
+    """Settle an attempt. Retries while the store is unavailable, until the monotonic time `until` or the shutdown.
+    `joining` reads a conversation and returns how a step joins it; it is called again if that has changed.
+    """
     jitter = clock.jitter()
+
+    def settled(found: Delivery | None, joined: Callable[[Step], Step]) -> Step:
+        return joined(settle(found, token, verdict, limits, clock.now(), jitter))
+
     while True:
         try:
-            return store.change(
-                leased.key, lambda now: settle(now, token, verdict, limits, clock.now(), jitter), leased
-            )
+            return store.change(leased.key, partial(settled, joined=joining()), leased)
+        except ConversationChanged as error:
+            if clock.monotonic() > until:
+                raise StoreUnavailable("The store is busy.") from error
+            clock.sleep(LONGEST_PAUSE * clock.jitter())
         except StoreUnavailable:
             if stopping() or clock.monotonic() + PAUSE_SECONDS > until:
                 raise

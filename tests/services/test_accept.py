@@ -21,6 +21,7 @@ from shared.domain.identity import Echo, change_event_id
 from shared.domain.listings import Listing
 from shared.domain.record import Delivery, State, Task
 from shared.domain.retention import UNKNOWN_SENDER_PAYLOAD_BYTES
+from shared.domain.tasks import own_task
 from shared.domain.tenants import Tenant
 from shared.pipeline.accept import Mark, New, Seen, SeenUnqueued
 from shared.pipeline.intake import Addressee, Incoming
@@ -71,7 +72,7 @@ def test_a_new_message_is_stored_with_its_payload_and_gets_its_task(webhook: Web
     assert (record.tenant, record.sender, record.contact) == ("default", SENDER, parts.PERSON)
     assert record.payload["item"]["text"] == {"body": "good day"}
     assert (record.due_at, record.sweep_at) == (NOW, NOW + timedelta(seconds=30))
-    assert ensured(webhook) == [Task.of(record)]
+    assert ensured(webhook) == [own_task(record, None)[0]]
 
 
 def test_a_task_is_made_after_the_record_and_for_at_once(webhook: WebhookParts) -> None:
@@ -88,7 +89,7 @@ def test_a_task_is_made_after_the_record_and_for_at_once(webhook: WebhookParts) 
 def test_redelivery_before_processing_ensures_the_same_task(webhook: WebhookParts, times: int) -> None:
     for _ in range(times):
         accept(webhook, post(text("wamid.1")))
-    assert ensured(webhook) == [Task.of(record_of(webhook, "wamid.1"))] * times
+    assert ensured(webhook) == [own_task(record_of(webhook, "wamid.1"), None)[0]] * times
 
 
 def test_a_record_that_was_swept_gets_the_task_of_its_generation_when_it_is_due(webhook: WebhookParts) -> None:
@@ -96,7 +97,7 @@ def test_a_record_that_was_swept_gets_the_task_of_its_generation_when_it_is_due(
     swept = replace(record_of(webhook, "wamid.1"), generation=3, due_at=NOW + timedelta(seconds=7))
     put(webhook, swept)
     accept(webhook, post(text("wamid.1")))
-    assert webhook.queue.asked("ensure_all")[-1][0] == [(Task.of(swept), swept.due_at)]
+    assert webhook.queue.asked("ensure_all")[-1][0] == [own_task(swept, None)]
 
 
 def test_a_create_that_reports_its_own_write_as_there_already_still_makes_the_task(webhook: WebhookParts) -> None:
@@ -108,7 +109,7 @@ def test_a_create_that_reports_its_own_write_as_there_already_still_makes_the_ta
 
     webhook.store.before = write_first
     accept(webhook, post(text("wamid.1")))
-    assert ensured(webhook) == [Task.of(record_of(webhook, "wamid.1"))]
+    assert ensured(webhook) == [own_task(record_of(webhook, "wamid.1"), None)[0]]
 
 
 TOUCHED = [
@@ -216,7 +217,7 @@ def test_an_account_change_is_a_record_with_a_task(webhook: WebhookParts) -> Non
         "default",
         {"field": "account_update", "value": value},
     )
-    assert ensured(webhook) == [Task.of(record)]
+    assert ensured(webhook) == [own_task(record, None)[0]]
 
 
 def test_unknown_field_creates_no_event_and_is_counted(
@@ -496,7 +497,7 @@ def test_receipt_that_the_store_cannot_hold_refuses_the_post_after_the_rest(webh
     webhook.store.port.note_receipts = refuse_the_first
     with pytest.raises(ValueError, match="c4n4ry"):
         accept(webhook, post(text("wamid.1"), statuses=(receipt("wamid.a"), receipt("wamid.b"))))
-    assert ensured(webhook) == [Task.of(record_of(webhook, "wamid.1"))]
+    assert ensured(webhook) == [own_task(record_of(webhook, "wamid.1"), None)[0]]
 
 
 def test_receipts_are_stored_even_when_the_queue_is_unavailable(webhook: WebhookParts) -> None:
@@ -561,7 +562,7 @@ def test_tasks_of_a_post_go_to_the_pair_of_the_owner(webhook: WebhookParts, pair
     for _ in ("new", "stored and without a task"):
         accept(webhook, many(2))
     record = record_of(webhook, "wamid.0")
-    assert Task.of(record, pair) in ensured(webhook)
+    assert own_task(record, pair)[0] in ensured(webhook)
     assert [(task.tenant, task.pair) for task in ensured(webhook)] == [("acme", pair)] * 4
 
 

@@ -26,6 +26,8 @@ from services.internal.main import create_app
 from services.webhook.__main__ import make_app
 from shared import config
 from shared.bootstrap.backends import build_store
+from shared.domain.delivery.answers import Answer, Step, TaskResult
+from shared.domain.delivery.lifecycle import end
 from shared.domain.identity import Echo, credential_fingerprint
 from shared.domain.record import Delivery, Kind, State, Task
 from shared.domain.tasks import task_body
@@ -39,7 +41,7 @@ from shared.secrets.file_secrets import FILE, FileSecrets
 from shared.tenants.entries import sender_name
 from tests.support import parts
 from tests.support.asgi_client import AsgiClient
-from tests.support.parts import SENDER, STRANGER, a_reply, an_event, changes, key_of, receipt, signed
+from tests.support.parts import LIMITS, NOW, SENDER, STRANGER, a_reply, an_event, changes, key_of, receipt, signed
 from tests.support.stack import server_of
 
 PHONE, USER_ID = "15557770123", "US.77712345678901234567"
@@ -252,6 +254,18 @@ class World:
         correlation_id = self.record(number, to).correlation_id
         parts.until(lambda: condition(list(self.store.by_correlation(correlation_id))))
 
+    def end(self, number: int) -> None:
+        """End the reply to this event: the next one to the same customer waits for it otherwise."""
+        _, reply = self.store.by_correlation(self.record(number).correlation_id)
+
+        def ended(found: Delivery | None) -> Step:
+            assert found is not None
+            if found.final:
+                return Step(Answer(TaskResult.ACK, found.state))
+            return Step(Answer(TaskResult.ACK, found.state), write=end(found, State.DROPPED, LIMITS, NOW))
+
+        self.store.change(reply.key, ended)
+
 
 class Graph(parts.Provider):
     """Graph, which answers some texts itself and hands the others on to the simulator."""
@@ -427,12 +441,14 @@ def let_the_provider_quote_what_it_was_sent(world: World) -> None:
     for number, asked in enumerate((one for one in ANSWERS if one != outage), start=310):
         assert world.deliver(webhook(item(number, asked))) == 200
         world.until(number, lambda records: len(records) == 2 and bool(records[1].attempts_log))
+        world.end(number)
         parts.put_marks(world.store, down=None)  # or the next one waits for it, up to five minutes
     for number, asked in enumerate(LAST_ANSWERS, start=400):
         assert world.deliver(webhook(item(number, asked))) == 200
         world.until(number, lambda records: len(records) == 2 and bool(records[1].attempts_log))
         assert world.deliver(webhook(item(number + 50, "waits"))) == 200
         parts.until(lambda: '"outbound_waiting"' in world.programs["internal"].out.read_text())
+        world.end(number)
         parts.put_marks(world.store, block=None, refused=None)
     assert world.graph.answered == {*ANSWERS, *LAST_ANSWERS}
 

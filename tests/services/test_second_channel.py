@@ -32,6 +32,7 @@ from shared.domain.limits import Backoff, Limits, Waits
 from shared.domain.messages import Message
 from shared.domain.outbound.messages import OutboundMessage
 from shared.domain.record import Delivery, Kind, State
+from shared.domain.tenants import DEFAULT_TENANT, Order, Sender
 from shared.handlers.hung_threads import HungThreads
 from shared.handlers.loader import TeamFunction
 from shared.handlers.runner import HandlerRunner
@@ -42,6 +43,7 @@ from shared.pipeline.accept import Accept
 from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import SystemClock
+from shared.pipeline.conversations import Conversations
 from shared.pipeline.counting import Counters, IntakeCounting
 from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.drain import Drain
@@ -222,7 +224,8 @@ def world(tmp_path: Path, emulator: parts.Emulator) -> Iterator[World]:
         queue, token = CloudTasksQueue(queues), GoogleToken()
         of_meta = MetaChannel(app_secrets=[parts.SECRET], base_url=meta.url, reach=ANYWHERE)
         channels = Channels.of(of_meta, AcmeChannel(SECRET, PUBLIC_URL, acme.url))
-        tenants = EnvironmentTenants.of(("meta", parts.SENDER), ("acme", OURS))
+        gateway = Sender(DEFAULT_TENANT, "acme", OURS, order=Order.SENDER)
+        tenants = EnvironmentTenants((Sender(DEFAULT_TENANT, "meta", parts.SENDER), gateway))
         intake, tasks = Asynchronous(store), CloudTasksIntake(queues, token)
         accept = Accept(intake, tasks, tenants, channels, QUICKLY, clock)
         settings = config.load(parts.environment(tmp_path), config.WEBHOOK)
@@ -240,6 +243,7 @@ def world(tmp_path: Path, emulator: parts.Emulator) -> Iterator[World]:
             {sender_id("meta", parts.SENDER): "token", sender_id("acme", OURS): SECRET}
         )
         senders = Senders(tenants, credentials, store, channels, QUICKLY, clock)
+        conversations = Conversations(store, clock, b"a key")
         reconnects = Reconnects(tenants, credentials, store, channels, dispatch, clock)
         private = Internal(
             config=config.load(parts.environment(tmp_path), config.INTERNAL),
@@ -253,8 +257,11 @@ def world(tmp_path: Path, emulator: parts.Emulator) -> Iterator[World]:
                 QUICKLY,
                 clock,
                 shutdown,
+                conversations,
             ),
-            process_outbound=ProcessOutbound(store, tenants, credentials, channels, dispatch, QUICKLY, clock, shutdown),
+            process_outbound=ProcessOutbound(
+                store, tenants, credentials, channels, dispatch, QUICKLY, clock, shutdown, conversations
+            ),
             sweep=Sweep(store, senders, reconnects, dispatch, QUICKLY, clock),
             drain=Drain(store, tenants, channels, dispatch, QUICKLY),
             senders=senders,
@@ -369,6 +376,16 @@ def test_a_limit_of_the_second_provider_is_waited_out_and_spends_no_attempt(worl
     world.writes("IM6", "slowly")
     reply = world.reply("IM6", State.DONE)
     assert (world.answers_of(reply), reply.attempt) == (["limited", "limited", "accepted"], 1)
+
+
+def test_gateway_sends_to_all_contacts_in_the_order_of_its_messages(world: World) -> None:
+    world.acme.answers += [(429, {"code": 20429})] * 3
+    world.writes("IM11", "first")
+    world.reply("IM11", State.PENDING, State.LEASED, State.DONE)
+    world.writes("IM12", "second", person="+15550003333")
+    first, second = world.reply("IM11", State.DONE), world.reply("IM12", State.DONE)
+    assert (second.after, second.conversation != first.conversation) == (first.key, True)
+    assert [sent["Body"] for sent in world.acme.sent] == ["first"] * 4 + ["second"]
 
 
 def test_an_outage_of_the_second_provider_is_its_own(world: World) -> None:

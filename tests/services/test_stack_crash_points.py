@@ -58,6 +58,7 @@ PASSINGS = (
     Passing("clock.now", "api", scenarios.a_message_of_a_program),
     Passing("clock.token", "api", scenarios.a_message_of_a_program),
     Passing("store.marks", "api", scenarios.a_message_of_a_program),
+    Passing("store.conversation_entries", "api", scenarios.a_message_of_a_program),
     Passing("store.create", "api", scenarios.a_message_of_a_program),
     Passing("store.create", "api", scenarios.a_message_that_a_program_sends_twice, (2,)),
     Passing("store.change", "api", scenarios.a_message_that_a_program_cancels),
@@ -136,6 +137,7 @@ PASSINGS = (
     Passing("store.get", "internal", scenarios.a_message, (1, 2, 3)),
     Passing("store.in_turn", "internal", scenarios.a_message, (1, 2)),
     Passing("store.in_turn", "internal", scenarios.three_messages_in_one_post, (3,)),
+    Passing("store.conversation_entries", "internal", scenarios.a_message),
     Passing("store.change", "internal", scenarios.three_messages_in_one_post, (1, 2)),  # a lease, an entry in a bell
     Passing("store.marks", "internal", scenarios.a_message),
     Passing("tenants.sender", "internal", scenarios.a_message),
@@ -187,7 +189,9 @@ NO_SERVICE_CALLS = {
     "secrets.remove",
     "store.by_correlation",
     "store.by_provider_id",
+    "store.conversations",
     "store.ids_with_prefix",
+    "store.of_conversation",
 }
 """The command line reads and writes with them; another test checks that no service calls them."""
 

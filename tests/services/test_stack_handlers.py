@@ -220,7 +220,7 @@ def test_reply_that_waits_for_the_one_before_it_spends_no_attempt(stack: Stack, 
     stack.wait_settled([message_id])
     assert stack.texts(contact) == ["1", "2"]
     sentences = [m["sentence"] for m in stack.timeline(message_id)["events"] if m["delivery"] == second.key]
-    assert any("the previous reply" in sentence for sentence in sentences)
+    assert any("the message before it" in sentence for sentence in sentences)
     waits = stack.logs("outbound_waiting", delivery=second.key)
     assert [wait["hop"] for wait in waits] == sorted({wait["hop"] for wait in waits})
 

@@ -89,10 +89,10 @@ def test_dead_reply_releases_the_next_and_the_timeline_shows_it(
     waits_surely = TROUBLES[name].dead == "in_doubt"  # a refusal may come before the third reply's first look
     told = story_of_the_third(ordered, message_id)
     assert list(told) in [["waiting", "released", "accepted"], ["released", "accepted"]][: 1 if waits_surely else 2]
-    own = "Waited for the previous reply"
+    own = "Waited for the message before it"
     of_others = ("Waited while WhatsApp was down or unreachable", "Waited for a probe of WhatsApp")
     assert told.get("waiting", own).startswith((own, *of_others)), "the others' troubles are outages of the sender too"
-    assert told["released"] == "The previous reply ended without being sent. This reply no longer waits for it."
+    assert told["released"] == "The message before it ended without being sent. This one no longer waits for it."
 
 
 def story_of_the_third(stack: Stack, message_id: str) -> dict[str, str]:

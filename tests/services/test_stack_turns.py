@@ -31,6 +31,18 @@ def test_contacts_do_not_wait_for_one_another(stack: Stack, contacts: Callable[[
     assert not one_at_a_time(spans(stack, people, 30))
 
 
+def test_replies_to_a_contacts_messages_are_sent_in_the_order_of_those_messages(stack: Stack, contact: str) -> None:
+    """The first reply is limited at first; the second message is handled meanwhile, and its reply waits."""
+    stack.fault("send", "error", code=131056, times=2, match={"to": contact})
+    ids = [stack.say(contact, "!list 2"), stack.say(contact, "again")]
+    stack.wait_settled(ids, 60)
+    assert stack.texts(contact) == ["1", "2", "again"]
+    first, second = stack.reply(ids[0], 1), stack.reply(ids[1])
+    assert first is not None
+    assert second is not None
+    assert (second.after, second.conversation) == (first.key, first.conversation)
+
+
 def test_message_waiting_for_its_turn_says_so_in_its_timeline(stack: Stack, contact: str) -> None:
     first, second = messages(contact, 2, seconds=0.4)
     in_one_post(stack, [first, second])

@@ -185,10 +185,10 @@ def test_reply_waiting_for_the_one_before_it_is_shown(told: Stack, contact: str)
     told.fault("send", "error", code=131056, times=3, match={"to": contact})
     message_id = told.say(contact, "!list 2")
 
-    assert re.match("Waiting for the previous reply", wait_for(told, message_id, "waiting", "checked"))
+    assert re.match("Waiting for the message before it", wait_for(told, message_id, "waiting", "checked"))
     told.wait_settled([message_id], 90)
     (said,) = sentences(told, message_id, "waiting")
-    assert re.fullmatch(rf"Waited for the previous reply; checked \d+ times, the last at {CLOCK}\.", said)
+    assert re.fullmatch(rf"Waited for the message before it; checked \d+ times, the last at {CLOCK}\.", said)
 
 
 @pytest.fixture(scope="module")

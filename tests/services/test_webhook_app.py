@@ -22,6 +22,7 @@ from shared.bootstrap import webhook as bootstrap
 from shared.bootstrap.backends import build_store
 from shared.domain.errors import QueueUnavailable, RegistryUnavailable, StoreUnavailable
 from shared.domain.record import State, Task
+from shared.domain.tasks import own_task
 from shared.stores.sqlite.store import SqliteStore
 from tests.support import event_loop, parts
 from tests.support.asgi_client import AsgiClient
@@ -132,7 +133,7 @@ def test_a_durable_webhook_is_answered_200(client: AsgiClient, webhook: WebhookP
     assert (answer.status_code, answer.data, answer.content_type) == (200, b'{"status":"ok"}\n', "application/json")
     record = webhook.store.port.get(key_of("wamid.durable"))
     assert record.state is State.PENDING
-    assert [tasks for tasks, _ in webhook.queue.asked("ensure_all")] == [[(Task.of(record), record.due_at)]]
+    assert [tasks for tasks, _ in webhook.queue.asked("ensure_all")] == [[own_task(record, None)]]
 
 
 @pytest.mark.parametrize("secret", [parts.SECRET, "an-older-secret"])

@@ -32,7 +32,9 @@ from shared.operations.messages import Cancel
 from shared.operations.registry import add_tenant
 from shared.operations.senders import add_sender
 from shared.pipeline.accept_message import AcceptMessage
+from shared.pipeline.conversations import Conversations
 from shared.pipeline.dispatch import TaskDispatch
+from shared.pipeline.recent_marks import RecentMarks
 from shared.stores.sqlite.store import SqliteStore
 from shared.tenants.api_keys import ApiKeys
 from shared.tenants.environment import EnvironmentTenants
@@ -196,7 +198,14 @@ def build() -> ApiService:
         messages=MessageParts(
             store=store,
             new_messages=NewMessages(tenants, reading(), clock),
-            accept=AcceptMessage(store, dispatch, LIMITS, clock),
+            accept=AcceptMessage(
+                store,
+                dispatch,
+                LIMITS,
+                clock,
+                RecentMarks(store, LIMITS.marks_age, clock),
+                Conversations(store, clock, b"a key"),
+            ),
             cancel=Cancel(store, dispatch, LIMITS, clock),
             explain=explain,
         ),

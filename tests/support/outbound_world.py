@@ -11,6 +11,7 @@ from shared.domain.marks import Credential, Marks
 from shared.domain.record import Delivery
 from shared.domain.tenants import Sender
 from shared.pipeline.channels import Channels
+from shared.pipeline.conversations import Conversations
 from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.drain import Drain
 from shared.pipeline.process_outbound import ProcessOutbound
@@ -78,6 +79,7 @@ class World:
             self.limits,
             self.clock,
             lambda: self.stops,
+            Conversations(self.store, self.clock, b"a key"),
         )
 
     def health(self, *named: Sender, store: Any = None, channels: Any = None, backend: str | None = None) -> Senders:

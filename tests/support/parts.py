@@ -406,14 +406,17 @@ def internal_parts(
             stopping=built.shutdown,
             all_or_nothing=built.config["PLAN_ALL_OR_NOTHING"],
         )
+    conversations = built.process_inbound.conversations
+    assert conversations is not None
     changed = {"store": store, "dispatch": dispatch, "clock": clock}
+    both = {**changed, "conversations": replace(conversations, store=store, clock=clock)}
     reconnects = replace(built.sweep.reconnects, **changed)
     backend = BackendMarks(handler.backend, store, limits, clock)
     senders = replace(built.senders, store=store, clock=clock, backend=handler.backend)
     parts = replace(
         built,
-        process_inbound=replace(built.process_inbound, handlers=OneHandler(handler, backend), **changed),
-        process_outbound=replace(built.process_outbound, **changed),
+        process_inbound=replace(built.process_inbound, handlers=OneHandler(handler, backend), **both),
+        process_outbound=replace(built.process_outbound, **both),
         sweep=replace(built.sweep, senders=senders, reconnects=reconnects, **changed),
         drain=replace(built.drain, store=store, dispatch=dispatch),
         senders=senders,

@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
-from shared.domain.errors import QueueUnavailable, StoreUnavailable
+from shared.domain.errors import ConversationChanged, QueueUnavailable, StoreUnavailable, UnknownState
 from shared.domain.marks import Block, Credential, Disconnected, RefusedCredential
 from shared.domain.outbound.messages import OutboundMessage
 from shared.domain.outbound.recipient import Recipient
 from shared.domain.record import Delivery, Retries, State
 from shared.domain.tenants import Sender
 from shared.pipeline.accept_message import AcceptMessage, IdempotencyConflict, MessageRequest, SenderUnusable
+from shared.pipeline.conversations import Conversations
 from shared.pipeline.dispatch import TaskDispatch
+from shared.pipeline.recent_marks import RecentMarks
 from shared.stores.sqlite.store import SqliteStore
 from tests.support.builders import LIMITS, at
 from tests.support.parts import Clock, NoQueue, Tapped, held, step
@@ -63,8 +65,10 @@ class World:
 def world(tmp_path: Path) -> World:
     clock = Clock(at=at(0))
     store, queue = Tapped(SqliteStore(tmp_path / "pombo.sqlite", LIMITS, clock.now)), Tapped(NoQueue())
+    store.ping()  # as the service does at its start: 64 first connections would wait for one another
     dispatch = TaskDispatch(queue, clock, LIMITS, Channel, Tenants())  # type: ignore[arg-type] # no channel is asked
-    return World(store, queue, clock, AcceptMessage(store, dispatch, LIMITS, clock))
+    marks, conversations = RecentMarks(store, LIMITS.marks_age, clock), Conversations(store, clock, b"a key")
+    return World(store, queue, clock, AcceptMessage(store, dispatch, LIMITS, clock, marks, conversations))
 
 
 # ---- one message
@@ -92,10 +96,94 @@ def test_message_is_stored_with_its_content_and_its_task_is_made(world: World) -
     assert (task.key, task.tenant, due, more) == (record.key, "default", at(0), [])
 
 
-def test_new_message_costs_one_read_one_commit_and_one_task(world: World) -> None:
+def test_new_message_costs_a_read_of_its_conversation_one_commit_and_one_task(world: World) -> None:
+    world.accept(REQUEST)
+    world.store.calls.clear()
+    world.queue.calls.clear()
     world.accept(KEYED)
-    assert [call[0] for call in world.store.calls] == ["marks", "create"]
+    assert [call[0] for call in world.store.calls] == ["conversation_entries", "create"]
     assert len(world.queue.calls) == 1
+
+
+def test_marks_of_a_sender_count_for_five_seconds_from_when_they_were_asked_for(world: World) -> None:
+    world.store.after = lambda name, *_: world.clock.go(1) if name == "marks" else None
+    for wait, reads in ((0, 1), (3.9, 0), (0.1, 1)):
+        world.clock.go(wait)
+        world.store.calls.clear()
+        world.accept(REQUEST)
+        assert len(world.store.asked("marks")) == reads, wait
+
+
+def test_only_the_marks_that_were_read_last_are_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shared.pipeline.recent_marks.MOST", 2)
+    marks = world.accept.marks
+    for id in ("a", "b"):
+        marks(id)
+    marks.newest("a")
+    for id in ("c", "a", "c", "b"):
+        marks(id)
+    assert [id for (id,) in world.store.asked("marks")] == ["a", "b", "a", "c", "b"]
+
+
+def test_message_is_accepted_though_its_conversation_is_unreadable(world: World) -> None:
+    world.fail(world.store, "conversation_entries", UnknownState())
+    record = world.accept(KEYED)
+    assert (world.stored(record).conversation, len(world.queue.asked("ensure"))) == (None, 1)
+
+
+def test_message_waits_for_the_one_before_it_to_the_same_contact(world: World) -> None:
+    first, second = world.accept(REQUEST), world.accept(REQUEST)
+    assert (world.stored(first).after, world.stored(second).after) == (None, first.key)
+    assert world.stored(first).conversation == world.stored(second).conversation is not None
+    other = replace(REQUEST, recipient=Recipient("15550003333", {"to": "+15550003333"}))
+    assert world.stored(world.accept(other)).after is None
+
+
+def test_message_for_later_takes_no_place_among_those_of_now(world: World) -> None:
+    later = world.accept(replace(REQUEST, send_at=at(60)))
+    now = world.accept(REQUEST)
+    assert (world.stored(later).joins_lane_later, world.stored(later).after) == (True, None)
+    assert (world.stored(now).joins_lane_later, world.stored(now).after) == (False, None)
+    assert world.stored(later).conversation == world.stored(now).conversation
+
+
+def test_repeated_message_takes_no_second_place(world: World) -> None:
+    first = world.accept(KEYED)
+    between = world.accept(REQUEST)
+    assert world.accept(KEYED) == first
+    assert world.stored(world.accept(REQUEST)).after == between.key
+
+
+def test_two_messages_at_once_follow_each_other(world: World) -> None:
+    """The second one reads the conversation before the first one is stored, and reads it again."""
+
+    def store_another(name: str, *_: Any) -> None:
+        if name == "create":
+            world.store.before = lambda *_: None
+            world.accept(REQUEST)
+
+    world.store.before = store_another
+    second = world.accept(KEYED)
+    assert world.stored(second).after is not None
+
+
+def test_message_is_found_whose_commit_was_reported_as_refused(world: World) -> None:
+    """It is looked for first: it never waits for itself."""
+    original = world.store.port.create
+
+    def create(record: Delivery, entries: Any) -> Any:
+        original(record, entries)
+        return original(record, entries)
+
+    world.store.port.create = create
+    record = world.accept(KEYED)
+    assert (world.stored(record).after, len(world.queue.calls)) == (None, 1)
+
+
+def test_conversation_that_changes_for_ever_is_an_outage(world: World) -> None:
+    world.fail(world.store, "create", ConversationChanged())
+    with pytest.raises(StoreUnavailable):
+        world.accept(KEYED)
 
 
 def test_message_that_quotes_another_keeps_whom_it_answers(world: World) -> None:
@@ -152,6 +240,13 @@ def test_same_key_of_another_tenant_is_another_message(world: World) -> None:
     assert world.accept(KEYED).key != world.accept(theirs).key
 
 
+@pytest.mark.parametrize(("seconds", "is_in_lane"), [(-1, True), (0, True), (1, False)])
+def test_only_a_message_for_later_takes_its_place_later(world: World, seconds: int, is_in_lane: bool) -> None:
+    first = world.accept(REQUEST)
+    second = world.stored(world.accept(replace(REQUEST, send_at=at(seconds))))
+    assert (second.after == first.key, second.joins_lane_later) == (is_in_lane, not is_in_lane)
+
+
 def test_one_of_64_callers_with_one_key_stores_the_message(world: World) -> None:
     barrier, keys = threading.Barrier(64), list[str]()
 
@@ -191,6 +286,15 @@ def test_message_of_a_sender_that_cannot_send_is_refused_and_not_stored(world: W
         world.accept(KEYED)
     assert refused.value.code == code
     assert (world.store.asked("create"), world.queue.calls) == ([], [])
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_sender_that_can_send_again_is_not_refused_for_what_was_read_before(world: World, name: str) -> None:
+    world.mark(**UNUSABLE[name][0])
+    with pytest.raises(SenderUnusable):
+        world.accept(REQUEST)
+    world.mark(refused=None, disconnected=None, block=None)
+    assert world.stored(world.accept(REQUEST)).state is State.PENDING
 
 
 USABLE: dict[str, dict[str, Any]] = {

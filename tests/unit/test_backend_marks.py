@@ -113,6 +113,7 @@ class World:
             self.limits,
             self.clock,
             lambda: self.stops,
+            None,
         )
         return run(task_for(self.read(record), hop=hop))
 

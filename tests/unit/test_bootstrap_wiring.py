@@ -350,6 +350,22 @@ def test_the_api_looks_keys_up_in_the_stores_registry_and_holds_no_token(tmp_pat
     assert "an-access-token" not in str(parts.config.values)
 
 
+@pytest.mark.parametrize(("turns", "is_ordered"), [("contact", True), ("none", False)])
+def test_conversations_have_the_key_and_the_order_of_the_settings(turns: str, is_ordered: bool, tmp_path: Path) -> None:
+    given = {"ID_KEY": "a-key-of-our-own", "TURNS": turns}
+    api, internal = built(build_api, tmp_path, given), built(build_internal, tmp_path, given)
+    users = ((api, api.accept), (internal, internal.process_inbound), (internal, internal.process_outbound))
+    for service, user in users:
+        kept = user.conversations
+        assert (kept.store, kept.id_key, kept.is_ordered) == (service.store, b"a-key-of-our-own", is_ordered)
+
+
+def test_the_api_keeps_marks_of_senders_as_long_as_its_limits_say(tmp_path: Path) -> None:
+    parts = built(build_api, tmp_path, {})
+    marks = parts.accept.marks
+    assert (marks._store, marks._age) == (parts.store, parts.config.limits.marks_age.total_seconds())
+
+
 def test_places_of_handlers_are_a_quarter_of_the_threads_less_the_hung(tmp_path: Path) -> None:
     internal = built(build_internal, tmp_path, {"THREADS": "12"})
     places = internal.process_inbound.places

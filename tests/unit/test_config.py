@@ -61,6 +61,8 @@ LOCAL_OF_ALL: Mapping[str, Any] = {
     "MESSAGE_MAX_AGE": timedelta(hours=24),
     "SWEEP_AFTER": timedelta(seconds=30),
     "TIME_SCALE": 1.0,
+    "ID_KEY": "local-id-key",
+    "TURNS": "contact",
 }
 LOCAL: Mapping[str, Mapping[str, Any]] = {
     WEBHOOK: {
@@ -68,8 +70,6 @@ LOCAL: Mapping[str, Mapping[str, Any]] = {
         "WEBHOOK_CONCURRENCY": 80,
         "META_APP_SECRET": ("local-app-secret",),
         "META_VERIFY_TOKEN": ("local-verify-token",),
-        "ID_KEY": "local-id-key",
-        "TURNS": "contact",
         "WEBHOOK_MAX_BYTES": 3 * 1024 * 1024 + 64 * 1024,
     },
     API: {
@@ -117,8 +117,8 @@ GIVEN: Mapping[str, str] = {
 
 REQUIRED = {
     WEBHOOK: set(GIVEN) - {"WHATSAPP_ACCESS_TOKEN", "WHATSAPP_API_BASE_URL", "HANDLER"},
-    API: set(GIVEN) - {"META_APP_SECRET", "META_VERIFY_TOKEN", "ID_KEY", "WHATSAPP_ACCESS_TOKEN", "HANDLER"},
-    INTERNAL: set(GIVEN) - {"META_APP_SECRET", "META_VERIFY_TOKEN", "ID_KEY"},
+    API: set(GIVEN) - {"META_APP_SECRET", "META_VERIFY_TOKEN", "WHATSAPP_ACCESS_TOKEN", "HANDLER"},
+    INTERNAL: set(GIVEN) - {"META_APP_SECRET", "META_VERIFY_TOKEN"},
 }
 DEPLOYED = [(app_env, service) for app_env in ("staging", "prod") for service in (WEBHOOK, API, INTERNAL)]
 each_deployed = pytest.mark.parametrize(("app_env", "service"), DEPLOYED)

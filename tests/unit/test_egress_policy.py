@@ -39,6 +39,7 @@ PROD = {
     "OUTBOUND_TASK_QUEUE_NAME": "outbound",
     "INTERNAL_TASK_BASE_URL": "https://internal.example.com",
     "INTERNAL_TASK_TOKEN": "a-token-of-our-own",
+    "ID_KEY": "a-key-of-our-own",
     "WHATSAPP_PHONE_NUMBER_ID": SENDER,
     "WHATSAPP_ACCESS_TOKEN": "an-access-token",
     "HANDLER_URL_SECRET": "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=",

@@ -17,6 +17,7 @@ from shared.domain.guards import (
     is_down,
     outbound_guard,
     predecessor_finished,
+    was_passed_over,
 )
 from shared.domain.marks import Block, Disconnected, Marks, Outage, RefusedCredential
 from shared.domain.record import Attempt, Delivery, Kind, Task
@@ -28,6 +29,7 @@ from tests.support.builders import (
     STATES,
     at,
     done,
+    dropped,
     leased,
     past_doubt,
     pending,
@@ -353,3 +355,20 @@ def test_a_reply_waits_until_the_one_before_it_is_finished(predecessor: Delivery
 @pytest.mark.parametrize("other", [None, pending(), done()], ids=["nothing", "pending", "done"])
 def test_reply_without_predecessor_does_not_wait(other: Delivery | None) -> None:
     assert predecessor_finished(pending(after=None), other)
+
+
+GONE = dropped(after="0" * 40, started_at=None)
+
+
+@pytest.mark.parametrize(
+    ("record", "was"),
+    [
+        pytest.param(GONE, True, id="cancelled before its turn"),
+        pytest.param(replace(GONE, after=None), False, id="there is none before it"),
+        pytest.param(replace(GONE, started_at=NOW), False, id="was tried"),
+        pytest.param(replace(GONE, receipts={0: FAILED}), False, id="is with the provider"),
+        pytest.param(pending(after="0" * 40, started_at=None), False, id="is not at its end"),
+    ],
+)
+def test_only_a_message_that_ended_before_its_turn_is_looked_behind(record: Delivery, was: bool) -> None:
+    assert was_passed_over(record) is was

@@ -72,7 +72,7 @@ def test_retry_after_moves_the_end_of_the_mark_and_not_its_growth() -> None:
     assert after_answer(None, None, Limited(LimitScope.RATE, 130429, minutes=2), LIMITS, NOW) == limit(120, 1)
 
 
-@pytest.mark.parametrize("scope", set(LimitScope) - {LimitScope.RATE})
+@pytest.mark.parametrize("scope", [scope for scope in LimitScope if scope is not LimitScope.RATE])
 def test_limit_of_a_contact_or_of_an_account_holds_no_other_message(scope: LimitScope) -> None:
     assert after_answer(None, None, Limited(scope, 131056), LIMITS, NOW) is None
 

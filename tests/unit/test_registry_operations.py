@@ -454,7 +454,7 @@ def test_every_kind_of_trouble_shows_in_the_auth() -> None:
         "disconnected": Disconnected("PARTNER_REMOVED", NOW),
     }
     others = {mark.name for mark in fields(Marks)} - troubles.keys()
-    assert others == {"down", "credential", "bucket", "version"}, "a new kind of mark: does it belong here?"
+    assert others == {"down", "credential", "bucket", "limited", "version"}, "a new kind of mark: does it belong here?"
     for name, mark in troubles.items():
         marks = replace(Marks(), **{name: mark})  # type: ignore[arg-type]
         assert is_troubled(marks)

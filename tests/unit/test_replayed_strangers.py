@@ -93,6 +93,7 @@ class World:
             LIMITS,
             self.clock,
             lambda: self.stops,
+            None,
         )
         return run(task_for(record))
 

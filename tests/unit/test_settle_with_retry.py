@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shared.domain.delivery.answers import Answer, Step, TaskResult
-from shared.domain.errors import StoreUnavailable
+from shared.domain.errors import ConversationChanged, StoreUnavailable
 from shared.domain.record import Delivery, State
 from shared.domain.verdicts import Accepted, Retry
 from shared.pipeline.settle_with_retry import PAUSE_SECONDS, settle_with_retry
@@ -25,13 +25,14 @@ class Away:
     port: Store
     times: int
     meanwhile: Callable[[], Any] = lambda: None
+    error: type[Exception] = StoreUnavailable
     seen: list[Delivery | None] = field(default_factory=list)
 
     def change(self, key: str, decide: Any, seen: Delivery | None = None) -> Step:
         self.seen.append(seen)
         if len(self.seen) <= self.times:
             self.meanwhile()
-            raise StoreUnavailable
+            raise self.error
         return self.port.change(key, decide, seen)
 
 
@@ -128,3 +129,10 @@ def test_jitter_is_drawn_once_for_all_attempts_to_settle(world: World, monkeypat
     monkeypatch.setattr(world.clock, "jitter", jitter)
     world.settle(Away(world.store, times=4), verdict=Retry(131053))
     assert len(drawn) == 1
+
+
+def test_conversation_that_changes_for_ever_is_given_up_when_the_lease_ends(world: World) -> None:
+    away = Away(world.store, times=1000, error=ConversationChanged)
+    with pytest.raises(StoreUnavailable):
+        world.settle(away, until=world.clock.monotonic() + 1)
+    assert (len(away.seen) < 1000, world.state) == (True, State.LEASED)

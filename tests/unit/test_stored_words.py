@@ -32,6 +32,7 @@ from shared.domain import (
     tenants,
     verdicts,
 )
+from shared.domain.conversations import ConversationState
 from shared.domain.limits import Backoff, Limits, PostTimes, Waits
 from shared.domain.outbound import checks, templates, types
 from shared.domain.rate_limit import RateLimit
@@ -350,6 +351,8 @@ SAYS_SOMETHING = {
     ("Tenant", "state"): tenants.TenantState.ACTIVE,
     ("Sender", "order"): tenants.Order.CONTACT,
     ("Pace", "burst"): 1,
+    ("Conversation", "state"): ConversationState.OPEN,
+    ("Thread", "is_ordered"): True,
     ("HandlerFailed", "origin"): verdicts.Origin(),
     ("Limit", "seen"): "November 2026",
     ("Limit", "confirmed"): True,

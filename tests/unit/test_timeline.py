@@ -889,14 +889,14 @@ def test_forty_checks_are_one_wait() -> None:
     (moment,) = [moment for moment in events if moment.what == "waiting"]
     assert moment.at == NOW
     assert moment.sentence == (
-        "Waiting for the previous reply; checked 40 times, the last at 12:00:39 UTC; next check at 12:00:40 UTC."
+        "Waiting for the message before it; checked 40 times, the last at 12:00:39 UTC; next check at 12:00:40 UTC."
     )
 
 
 def test_finished_wait_is_shown_in_the_past_tense() -> None:
     record = replace(done(), attempts_log=(Attempt(at(50), 1, "accepted"),), started_at=at(49))
     said = sentences(record, lines=(waiting(0, until=1), waiting(1, until=3)))["waiting"]
-    assert said == "Waited for the previous reply; checked 2 times, the last at 12:00:01 UTC."
+    assert said == "Waited for the message before it; checked 2 times, the last at 12:00:01 UTC."
 
 
 def two(before: Delivery, then: Delivery) -> tuple[Delivery, Delivery]:
@@ -931,7 +931,7 @@ def test_reply_that_goes_before_one_that_did_not_end_says_so() -> None:
     before, record = two(pending(), replace(done(), started_at=at(9), overtook="a" * 40))
     told = [moment for moment in build([before, record]).events if moment.what == "overtook"]
     assert [moment.delivery for moment in told] == [record.key]
-    assert told[0].sentence.startswith("The previous reply did not end in time.")
+    assert told[0].sentence.startswith("The message before it did not end in time.")
 
 
 def test_event_that_goes_before_one_that_was_not_handled_says_so() -> None:

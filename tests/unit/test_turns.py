@@ -11,7 +11,7 @@ from shared.domain.guards import Go, Wait
 from shared.domain.identity import stable_hash
 from shared.domain.record import Delivery, Kind, State, Task
 from shared.domain.turn_guard import turn_guard
-from shared.domain.turns import in_the_way, place, places_in_the_way, position, turn_id
+from shared.domain.turns import in_the_way, place, places_in_the_way, places_up_to, position, turn_id
 from tests.support.builders import LIMITS, NOW, at, dead, done, leased, pending
 
 IN = Kind.INBOUND
@@ -112,9 +112,19 @@ def test_last_place_in_the_way_is_the_nearest_earlier_event() -> None:
 
 def test_place_that_an_earlier_version_left_behind_holds_nobody() -> None:
     """It changes the record and not the index, so what the index finds is looked at again."""
-    assert in_the_way(event(2), event(1), NOW) == event(1)
-    for stale in (None, event(2), event(1, attempt=1), replace(done(IN), turn_id=TURN), handled(1, until=-1)):
-        assert in_the_way(event(2), stale, NOW) is None
+    assert in_the_way(event(2), [event(1)], NOW) == event(1)
+    for stale in (event(2), event(1, attempt=1), replace(done(IN), turn_id=TURN), handled(1, until=-1)):
+        assert in_the_way(event(2), [stale], NOW) is None
+        assert in_the_way(event(2), [stale, event(1)], NOW) == event(1)
+    assert in_the_way(event(2), [], NOW) is None
+
+
+def test_one_range_holds_an_event_and_what_is_in_its_way_and_nothing_after_it() -> None:
+    first, beyond = places_up_to(place(event(2)) or "", NOW)
+    placed = [event(1), event(2), handled(3)]
+    assert all(first <= (place(one) or "") < beyond for one in placed)
+    assert not first <= (place(event(3)) or "") < beyond
+    assert not first <= (place(handled(1, until=-1)) or "") < beyond
 
 
 def guard(blocker: Delivery | None, hop: int = 0, alone: float | None = None) -> Any:

@@ -56,6 +56,7 @@ def create(
         provider=provider,
         retry=retry,
         send_at=send_at,
+        joins_lane_later=send_at is not None and send_at > now,
         body_hash=body_hash,
         metadata=metadata or {},
     )

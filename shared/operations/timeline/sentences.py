@@ -22,8 +22,8 @@ WITHOUT_REPLY = "No reply: the handler returned none, or it is not called for th
 NO_MESSAGE = "Parsed. No handler is called for this kind of event."
 RESENT = "No receipt arrived within the doubt window. Pombo resends the message, at most once."
 REPLAYED = "An operator replayed it (round {round})."
-RELEASED = "The previous reply ended without being sent. This reply no longer waits for it."
-OVERTOOK = "The previous reply did not end in time. This reply no longer waits for it."
+RELEASED = "The message before it ended without being sent. This one no longer waits for it."
+OVERTOOK = "The message before it did not end in time. This one no longer waits for it."
 OVERTOOK_IN_TURN = "An earlier message of this customer was not handled in time. This one no longer waits for it."
 REPLAYABLE = "`pombo dead replay` retries it."
 REPLAYABLE_AS_DOUBLE = "A copy may have arrived; `pombo dead replay --may-double` resends it."
@@ -99,7 +99,7 @@ DROPPED: Mapping[str, str] = {
 }
 
 WAITS: Mapping[str, tuple[str, str]] = {
-    "predecessor": ("Waiting for the previous reply", "Waited for the previous reply"),
+    "predecessor": ("Waiting for the message before it", "Waited for the message before it"),
     "turn": (
         "Waiting for another message of this customer to be handled",
         "Waited for another message of this customer to be handled",

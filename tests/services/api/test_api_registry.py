@@ -142,6 +142,16 @@ def test_number_is_connected_by_a_token_that_is_never_shown(api: ApiService) -> 
     assert TOKEN not in answer.text + listing.text
 
 
+@pytest.mark.parametrize(("said", "order"), [({}, "contact"), ({"order": "sender"}, "sender")])
+def test_number_sends_in_order_to_each_contact_unless_asked_otherwise(
+    api: ApiService, said: dict[str, str], order: str
+) -> None:
+    api.tenant("bakery")
+    api.provider.numbers[ACCOUNT, NUMBER] = TOKEN
+    connected = post(api, "/v1/senders", CLAIM | said, api.key("bakery")).get_json()
+    assert api.call("GET", f"/v1/senders/{connected['id']}", key=api.key("bakery")).get_json()["order"] == order
+
+
 def test_tenant_connects_a_number_that_the_provider_confirms(api: ApiService) -> None:
     api.tenant("bakery")
     api.provider.numbers[ACCOUNT, NUMBER] = TOKEN

@@ -48,13 +48,13 @@ def test_text_is_stored_and_its_task_is_made(api: ApiService) -> None:
     assert [task.key for task, _ in api.made] == [record.key]
 
 
-def test_message_costs_one_read_one_commit_and_one_task(api: ApiService) -> None:
+def test_message_costs_a_read_of_its_conversation_one_commit_and_one_task(api: ApiService) -> None:
     key = api.key()
     send(api, TEXT, key)
     api.store.calls.clear()
     api.queue.calls.clear()
     send(api, TEXT, key)
-    assert [call[0] for call in api.store.calls] == ["marks", "create"]
+    assert [call[0] for call in api.store.calls] == ["conversation_entries", "create"]
     assert [call[0] for call in api.queue.calls] == ["ensure"]
 
 
@@ -65,7 +65,7 @@ def test_named_number_costs_no_read_more_while_it_is_in_the_cache(api: ApiServic
         send(api, TEXT | {"from": name}, key)
         api.store.calls.clear()
         assert send(api, TEXT | {"from": name}, key).status_code == 202
-        assert [call[0] for call in api.store.calls] == ["marks", "create"], name
+        assert [call[0] for call in api.store.calls] == ["conversation_entries", "create"], name
 
 
 def test_type_and_content_are_sent_as_given(api: ApiService) -> None:

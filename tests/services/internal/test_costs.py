@@ -4,20 +4,26 @@ from collections import Counter
 from pathlib import Path
 
 from shared.domain.identity import outbound_key
-from shared.domain.record import Delivery, Task
+from shared.domain.record import Delivery
+from shared.domain.tasks import own_task
 from tests.support import parts
 from tests.support.internal_service import Make, Service
 from tests.support.parts import key_of, post, text
 
 WEBHOOK = ["create_all"]
-EVENT = ["get", "in_turn", "change", "in_turn", "change"]
-"""The record, what is in its way, the lease, what was leased at the same time, and the end with the reply."""
+EVENT = ["in_turn", "change", "in_turn", "conversation_entries", "change"]
+"""The record and what is in its way, the lease, what was leased at the same time, its conversation, and the end with
+the reply.
+"""
 
-WITHOUT_TURN = ["get", "change", "change"]
-"""The record, the lease, which reads nothing more, and the end."""
+WITHOUT_TURN = ["get", "change", "conversation_entries", "change"]
+"""The record, the lease, its conversation, and the end."""
 
-REPLY = ["get", "marks", "change", "change"]
-"""The record, the marks of its sender, the lease and the end: as before there were outages and elections."""
+FIRST_REPLY = ["get", "marks", "change_marks", "change", "change"]
+"""The first send with a credential notes it."""
+
+REPLY = ["get", "marks", "get", "change", "change"]
+"""The record, the marks of its sender, the message before it to the same contact, the lease and the end."""
 
 
 def answer_one(service: Service, directory: Path, number: int) -> tuple[list[str], list[str], list[str]]:
@@ -35,7 +41,7 @@ def answer_one(service: Service, directory: Path, number: int) -> tuple[list[str
 
 def calls_of(service: Service, record: Delivery) -> list[str]:
     service.internal.store.calls.clear()
-    assert service.process(Task.of(record)) == (200, {"state": "done"})
+    assert service.process(own_task(record, None)[0]) == (200, {"state": "done"})
     return [name for name, *_ in service.internal.store.calls]
 
 
@@ -46,8 +52,8 @@ def test_message_and_reply_cost_no_more_calls_than_without_marks_of_outages(
     assert answer_one(service, tmp_path, 1) == (
         WEBHOOK,
         EVENT,
-        ["get", "marks", "change_marks", "change", "change"],
-    ), "the first send with a credential notes it"
+        FIRST_REPLY,
+    )
     for number in (2, 3):
         service.internal.clock.go(3600)
         assert answer_one(service, tmp_path, number) == (WEBHOOK, EVENT, REPLY)
@@ -65,7 +71,7 @@ def test_mark_of_a_backend_is_read_once_in_five_seconds(make: Make, tmp_path: Pa
             costs.append(calls_of(service, service.put(parts.an_event(number))))
             service.internal.clock.go(2)
         service.internal.parts.handler._code.close()
-    with_mark = ["get", "marks", "change", "change"]
+    with_mark = ["get", "marks", "change", "conversation_entries", "change"]
     assert costs == [with_mark, WITHOUT_TURN, WITHOUT_TURN, with_mark]
     assert len(backend.requests) == 4
 

@@ -90,7 +90,7 @@ def test_the_end_and_the_replies_are_one_commit_and_then_the_tasks_are_made(serv
     service.handler.answer = lambda _: ["one", "two"]
     service.internal.store.calls.clear()
     assert service.arrive(record) == (200, {"state": "done"})
-    assert [name for name, *_ in service.internal.store.calls] == ["get", "change", "change"]
+    assert [name for name, *_ in service.internal.store.calls] == ["get", "change", "conversation_entries", "change"]
     event, *replies = service.internal.store.port.by_correlation(record.correlation_id)
     assert (event.state, event.plan_size, event.attempt, event.finished_at) == (State.DONE, 2, 1, NOW)
     assert [(reply.state, reply.generation, reply.attempt) for reply in replies] == [(State.PENDING, 0, 0)] * 2

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from shared.domain.delivery.answers import Answer, Step, TaskResult
-from shared.domain.record import WAKE, Delivery, State, Task, waiter
+from shared.domain.errors import TaskInvalid
+from shared.domain.record import WAKE, Delivery, Kind, State, Task, waiter
+from shared.domain.tasks import own_task, parse_task, task_body
 from shared.domain.turns import position
 from tests.support.internal_service import PLUS, Service, said
 from tests.support.one_handler import OneHandler
@@ -97,6 +99,26 @@ def test_of_two_events_that_look_at_the_same_time_one_gives_its_lease_back(servi
     assert service.made == [(replace(Task.of(event), hop=1), NOW + PLUS)]
 
 
+def test_two_events_that_step_back_from_each_other_come_back_at_different_times(service: Service) -> None:
+    times = []
+    for jitter in (0.0, 1.0):
+        event, retry = service.put(in_turn(2 + len(times))), in_turn(8 + len(times), attempt=1)
+
+        def lease_the_other(name: str, key: str = "", *_: Any, mine: str = event.key, other: Any = retry) -> None:
+            if name == "change" and key == mine:
+                service.internal.store.before = lambda *_: None
+                service.put(replace(other, turn_id=f"{len(times)}" * 40, **handled(attempt=2)))
+
+        moved = replace(event, turn_id=f"{len(times)}" * 40)
+        service.internal.store.port.change(event.key, lambda _, now=moved: Step(Answer(TaskResult.ACK, ""), write=now))
+        service.internal.store.before = lease_the_other
+        service.internal.clock.jitter = lambda now=jitter: now  # type: ignore[method-assign]
+        service.internal.queue.calls.clear()
+        assert service.arrive(moved) == (200, {"state": "waiting"})
+        times.append(service.made[0][1])
+    assert times == [NOW + 0.8 * PLUS, NOW + 1.2 * PLUS]
+
+
 def test_event_whose_lease_was_taken_before_it_gives_it_back_leaves_it_alone(service: Service) -> None:
     event, other = service.put(in_turn(2)), in_turn(1, **handled(attempt=2))
 
@@ -166,3 +188,55 @@ def test_waiting_event_holds_no_handler_place(service: Service) -> None:
     _, second = two(service)
     service.arrive(second)
     assert not service.internal.parts.process_inbound.places._taken
+
+
+# ---- the look that finds the event too
+
+
+def placed(record: Delivery, **changes: Any) -> Task:
+    """The task as the webhook service makes it."""
+    return replace(own_task(record, None)[0], **changes)
+
+
+def looks(service: Service) -> list[str]:
+    return [name for name, *_ in service.internal.store.calls if name in ("get", "in_turn")]
+
+
+def test_one_look_finds_the_event_and_what_is_in_its_way(service: Service) -> None:
+    first, second = two(service)
+    service.internal.store.calls.clear()
+    assert service.process(placed(second)) == (200, {"state": "waiting"})
+    assert looks(service) == ["in_turn", "in_turn"], "the second one comes after it is in the bell"
+    assert service.get(first).bell == {waiter(second)}
+    ((hop, _),) = service.made
+    assert hop == placed(second, hop=1, alone_since=NOW)
+
+
+def test_look_that_finds_no_event_to_handle_reads_its_record(service: Service) -> None:
+    """It was tried meanwhile: its place in the turn is another one, or none."""
+    tried = in_turn(1)
+    task = placed(tried)
+    service.put(replace(tried, attempt=1))
+    assert service.process(task) == (200, {"state": "done"})
+    assert looks(service)[:2] == ["in_turn", "get"]
+
+
+def test_look_with_a_place_finds_the_event_that_is_handled_now(service: Service) -> None:
+    event, other = service.put(in_turn(1)), service.put(in_turn(2, **handled()))
+    assert service.process(placed(event)) == (200, {"state": "waiting"})
+    assert service.get(other).bell == {waiter(event)}
+
+
+def test_task_has_the_place_of_its_event_while_that_was_never_tried() -> None:
+    event = in_turn(1)
+    assert placed(event).place == f"{TURN}/1/{event.position}"
+    assert parse_task(Kind.INBOUND, task_body(placed(event))) == placed(event)
+    for tried in (replace(event, attempt=1), replace(event, round=1), replace(event, turn_id=None)):
+        assert placed(tried).place is None
+        assert "place" not in task_body(placed(tried))
+
+
+@pytest.mark.parametrize("place", [7, "", "x/1/y", f"{TURN}/0/2026", f"{TURN}/1/\n", f"{TURN}/1/" + "x" * 201])
+def test_task_with_the_place_of_no_event_is_invalid(place: Any) -> None:
+    with pytest.raises(TaskInvalid, match="place"):
+        parse_task(Kind.INBOUND, {**task_body(placed(in_turn(1))), "place": place})
