@@ -6,22 +6,28 @@ that is under way, no thread and no frame: it is run again.
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import timedelta
 from typing import NamedTuple
 
 from services import error_responses
 from services.task_responses import STATUS
 from shared.domain.delivery.answers import NotAllowed
 from shared.domain.errors import PomboError
+from shared.domain.outbound.messages import OutboundMessage
+from shared.domain.outbound.recipient import Recipient
 from shared.domain.record import Task
 from shared.operations.dead_letters import Discard, Replay
 from shared.operations.messages import Cancel
 from shared.pipeline.accept import Accept
+from shared.pipeline.accept_message import AcceptMessage, MessageRequest
 from shared.pipeline.backend_marks import BackendMarks
 from shared.pipeline.channels import Channels
+from shared.pipeline.conversations import Conversations
 from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.intake import Incoming
 from shared.pipeline.process_inbound import ProcessInbound
 from shared.pipeline.process_outbound import ProcessOutbound
+from shared.pipeline.recent_marks import RecentMarks
 from shared.pipeline.reconnects import Reconnects
 from shared.pipeline.sender_health import Senders
 from shared.pipeline.sweep import Sweep
@@ -42,13 +48,14 @@ from tests.model.ports import (
     ScriptedStore,
     ScriptedTenants,
 )
-from tests.model.world import Ended, Worker
+from tests.model.world import CORRELATION, FUTURE, SENDER, Ended, Worker
 from tests.support.event_loop import Asynchronous, complete
 from tests.support.one_handler import OneHandler
 
 WEBHOOK, RECEIPT, SWEEP = "webhook", "receipt", "sweep"
 OF_TASKS = frozenset({"inbound", "outbound"})
 REPLAY, REPLAY_MAY_DOUBLE, DISCARD, CANCEL = "replay", "replay --may-double", "discard", "cancel"
+SEND = "send"
 
 
 class Reached(NamedTuple):
@@ -83,7 +90,7 @@ def _webhook(script: Script) -> int:
     accept = Accept(
         store=Asynchronous(ScriptedStore(script)),
         queue=Asynchronous(ScriptedQueue(script)),
-        tenants=OneTenant(),
+        tenants=OneTenant(script),
         channels=_channels(script),
         limits=script.play.limits,
         clock=ScriptedClock(script),
@@ -96,7 +103,7 @@ def _webhook(script: Script) -> int:
 def _inbound(script: Script) -> int:
     process = ProcessInbound(
         store=ScriptedStore(script),
-        tenants=OneTenant(),
+        tenants=OneTenant(script),
         channels=_channels(script),
         handlers=OneHandler(
             ScriptedHandler(script),
@@ -107,6 +114,7 @@ def _inbound(script: Script) -> int:
         limits=script.play.limits,
         clock=ScriptedClock(script),
         stopping=script.stopping,
+        conversations=_conversations(script),
     )
     return STATUS[process(_task(script)).result]
 
@@ -121,12 +129,13 @@ def _outbound(script: Script) -> int:
         limits=script.play.limits,
         clock=ScriptedClock(script),
         stopping=script.stopping,
+        conversations=_conversations(script),
     )
     return STATUS[process(_task(script)).result]
 
 
 def _sweep(script: Script) -> int:
-    store, tenants, credentials = ScriptedStore(script), NoSenders(), ScriptedCredentials(script)
+    store, tenants, credentials = ScriptedStore(script), NoSenders(script), ScriptedCredentials(script)
     channels, limits, clock = _channels(script), script.play.limits, ScriptedClock(script)
     # What it reports of senders is for those who watch.
     nobody = Senders(tenants, credentials, store, channels, limits, clock)
@@ -160,6 +169,25 @@ def _cancel(script: Script) -> int:
     return 200
 
 
+def _send(script: Script) -> int:
+    """A caller's message to the contact of the first event, under the number that it has in the setting."""
+    key, store, clock = _task(script).key, ScriptedStore(script), ScriptedClock(script)
+    marks = RecentMarks(store, timedelta(), clock)
+    sender = OneTenant(script).sender("meta", SENDER)
+    recipient = Recipient(script.play.events[0].contact, {})  # type: ignore[union-attr]
+    number, send_at = script.play.sent.index(key), FUTURE if key in script.play.later else None
+    message = OutboundMessage.text("hello")
+    request = MessageRequest(sender, recipient, message, "a hash", str(number), CORRELATION, send_at)
+    AcceptMessage(store, _dispatch(script), script.play.limits, clock, marks, _conversations(script))(request)
+    return 200
+
+
+def _conversations(script: Script) -> Conversations | None:
+    if script.play.order is None:
+        return None
+    return Conversations(ScriptedStore(script), ScriptedClock(script), b"a key", script.play.lanes)
+
+
 def _dispatch(script: Script) -> TaskDispatch:
     return TaskDispatch(
         ScriptedQueue(script), ScriptedClock(script), script.play.limits, _channels(script), EnvironmentTenants.of()
@@ -185,5 +213,6 @@ _ENTRIES: Mapping[str, Callable[[Script], int]] = {
     REPLAY_MAY_DOUBLE: lambda script: _replay(script, may_double=True),
     DISCARD: _discard,
     CANCEL: _cancel,
+    SEND: _send,
 }
 """Each gives the status that its caller is answered; 200 also to a person who is told that it cannot be done."""

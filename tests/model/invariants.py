@@ -3,19 +3,21 @@
 The names before the colon (I2, O4) are those of the table in docs/model.md.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from shared.domain.conversations import ConversationEntry
 from shared.domain.delivery.answers import Run, Step
 from shared.domain.guards import predecessor_finished
 from shared.domain.identity import sender_id
 from shared.domain.limits import DoubtPolicy
 from shared.domain.marks import Marks
 from shared.domain.record import MOST_WAITERS, Delivery, Kind, State, Task, is_cancelled, waiter
+from tests.model import lanes
 from tests.model.entries import CANCEL, OF_TASKS, WEBHOOK, Reached
 from tests.model.ports import AWAY, NOT_SENT, WRITTEN, Call, fingerprint
 from tests.model.setting import IN_TIME, Setting
-from tests.model.world import FUTURE, PAST, SENDER, Ended, Mishap, Row, Worker, World, at_times_of, claims
+from tests.model.world import CHANGED, FUTURE, PAST, SENDER, Ended, Mishap, Row, Worker, World, at_times_of, claims
 
 SENDER_MARKS = sender_id("meta", SENDER)
 
@@ -29,28 +31,33 @@ def of_state(setting: Setting, world: World) -> str | None:
         if sum(task.key == setting.keys[place] and not task.wake for task in world.tasks) > setting.most_tasks:
             return f"I5: more than {setting.most_tasks} live tasks of {name}"
         if place < setting.events:
-            fault = _of_event(setting, world, name, row)
+            fault = _of_event(setting, world, place, name, row)
         else:
             fault = _of_reply(setting, world, place, row)
         if fault:
             return fault
-    return None
+    return lanes.of_lanes(setting, world)
 
 
-def _of_event(setting: Setting, world: World, name: str, row: Row | None) -> str | None:
-    if row is not None and row.record.state is State.DEAD and any(world.rows[setting.events :]):
+def _of_event(setting: Setting, world: World, place: int, name: str, row: Row | None) -> str | None:
+    if (
+        row is not None
+        and row.record.state is State.DEAD
+        and any(other and setting.event_of(reply) == place and reply != place for reply, other in enumerate(world.rows))
+    ):
         return f"I2: {name} is dead although its plan is committed"
     return None
 
 
 def _of_reply(setting: Setting, world: World, place: int, row: Row | None) -> str | None:
-    name, handed, event = setting.names[place], world.ledger[place], world.rows[0]
+    name, handed, of = setting.names[place], world.ledger[place], setting.event_of(place)
+    event = None if of is None else world.rows[of]
     if row is None:
         expired = world.left[Mishap.EXPIRY] < setting.budget[Mishap.EXPIRY]
         is_planned = event is not None and event.record.state is State.DONE
         return f"I2: the event is done, but {name} is not there" if is_planned and not expired else None
     record = row.record
-    if place < setting.first_message:
+    if not setting.is_message(place):
         return None  # a call may be repeated
     if handed.this_round > 1 + handed.resent:
         return f"I3: {name} is handed over {handed.this_round} times in one round"
@@ -90,12 +97,33 @@ def of_write(
         return f"I5: the sweep comes to {name} before it is due"
     if fault := _of_outage(setting, world, worker, reached, found, after):
         return fault
+    if fault := of_entries(setting, worker, reached, lanes.records_of(step), step.entries):
+        return fault
     if isinstance(step.next, Run) and place >= setting.events:
         return _of_lease(setting, name, worker, reached, found, after)
     if isinstance(step.next, Run) and setting.turns and (fault := _of_turn(setting, worker, reached, found, after)):
         return fault
     if isinstance(step.next, Run) and setting.backend:
         return _of_event_lease(setting.backend, name, worker, reached, found)
+    return None
+
+
+def of_entries(
+    setting: Setting,
+    worker: Worker,
+    reached: Reached,
+    stored: Sequence[Delivery],
+    written: Sequence[ConversationEntry],
+) -> str | None:
+    """What must hold when a conversation is written with these records."""
+    looks = [answer for call, answer in _story(worker, reached) if call.name == "store.conversation_entries"]
+    return lanes.of_entries(setting, looks[-1] if looks else (), stored, written) if written else None
+
+
+def of_lost_race(worker: Worker) -> str | None:
+    """What must hold when a commit finds that its conversation has changed: it was read again since the last time."""
+    if worker.answers[-1:] == (CHANGED,):
+        return "lanes: a commit is tried again with a conversation that has changed, and that nobody has read again"
     return None
 
 
@@ -149,7 +177,8 @@ def _is_untried(record: Delivery) -> bool:
 def _blocker(worker: Worker, reached: Reached) -> Delivery | None:
     """The event in the way of this worker's, as it has read last."""
     looks = [answer for call, answer in _story(worker, reached) if call.name == "store.in_turn"]
-    return looks[-1].record if looks and looks[-1] else None
+    others = [row.record for row in looks[-1] if row.record.key != worker.subject.key] if looks else []
+    return others[0] if others else None
 
 
 def of_call(setting: Setting, world: World, worker: Worker) -> str | None:
@@ -198,7 +227,7 @@ def _of_outage(
         is_last = after.attempt >= setting.attempts or after.doubts >= setting.limits.max_doubts
         if setting.policy is DoubtPolicy.RESEND and not is_last:
             return f"I10: {name} is dead after one lost answer"
-        seen = marks_seen(worker, reached, SENDER_MARKS)
+        seen = marks_seen(worker, reached, _marks_of(after))
         if seen and seen.down and not _has_probed(worker, reached):
             return f"I10: a doubt about {name} is judged while the provider is down"
     return None
@@ -250,7 +279,7 @@ def _held_back(setting: Setting, worker: Worker, reached: Reached, found: Delive
     """What else this worker has read that forbids it to send."""
     if setting.may_be_suspended and _tenant_seen(worker, reached) is not False:
         return "suspended"
-    seen = marks_seen(worker, reached, SENDER_MARKS)
+    seen = marks_seen(worker, reached, _marks_of(found))
     if seen is None:
         return "nobody looked at the marks"
     in_use = fingerprint(credential_of(worker, reached))
@@ -333,7 +362,7 @@ def _sent(setting: Setting, worker: Worker, reached: Reached) -> str | None:
     """What the provider answered to this worker's send; None if it sent nothing, or a call that it took."""
     for call, answer in _story(worker, reached):
         if call.name == "channel.send":
-            is_call = setting.place(call.args[0].key) < setting.first_message
+            is_call = not setting.is_message(setting.place(call.args[0].key))
             return answer if answer in NOT_SENT else None if is_call else "accepted"
     return None
 
@@ -378,8 +407,8 @@ def of_task(setting: Setting, world: World, worker: Worker, reached: Reached, ta
     """What must hold when a task is made: one that knows of a newer generation starts no hop."""
     if task.wake:
         return of_wake(setting, world, worker, reached, task, is_new=True)
-    seen = [_shown(call, answer) for call, answer in _story(worker, reached)]
-    newest = next((record for record in reversed(seen) if record and record.key == task.key), None)
+    seen = [record for call, answer in _story(worker, reached) for record in _shown(call, answer)]
+    newest = next((record for record in reversed(seen) if record.key == task.key), None)
     if task.hop and newest is not None and task.generation < newest.generation:
         return f"I5: an older task of {setting.name_of(task.key)} keeps a chain of its own"
     if (
@@ -413,7 +442,7 @@ def _of_lonely_hop(setting: Setting, worker: Worker, reached: Reached, record: D
 
 def _waits_for_more(setting: Setting, worker: Worker, reached: Reached, record: Delivery) -> bool:
     """Whether something other than the message before it is in its way, as this worker has read."""
-    seen = marks_seen(worker, reached, SENDER_MARKS)
+    seen = marks_seen(worker, reached, _marks_of(record))
     assert seen is not None
     refused = (
         seen.refused
@@ -467,29 +496,27 @@ def of_handover(setting: Setting, world: World, place: int) -> str | None:
     """What must hold when the provider takes a message, before it is counted. Calls have no order; a replayed message
     may come after its successor, and so may a resend.
     """
-    row = world.rows[place]
-    if place < setting.first_message or row is None or row.record.round or world.ledger[place].this_round:
+    row, lane = world.rows[place], lanes.in_order(setting, world, place)
+    if not setting.is_message(place) or row is None or row.record.round or world.ledger[place].this_round:
         return None
-    for other in range(setting.first_message, len(world.rows)):
-        there = world.rows[other]
+    if place not in lane:
+        return f"lanes: {setting.names[place]} is handed over outside its lane"
+    for other in lane:
+        there, is_earlier = world.rows[other], lane.index(other) < lane.index(place)
         is_open = there is not None and not there.record.round and not there.record.finished
-        if _has_overtaken(world, other, place):
+        if other == place or lanes.is_apart(world, lane, other, place):
             continue
-        if other < place and is_open:
+        if is_earlier and is_open:
             return f"I9: {setting.names[place]} is handed over before {setting.names[other]}"
-        if other > place and world.ledger[other].this_round:
+        if not is_earlier and world.ledger[other].this_round:
             return f"I9: {setting.names[place]} is handed over after {setting.names[other]}"
     return None
 
 
-def _has_overtaken(world: World, one: int, other: int) -> bool:
-    """Whether of two messages the later one, or one between them, went before the one before it had ended."""
-    between = world.rows[min(one, other) + 1 : max(one, other) + 1]
-    return any(row and row.record.overtook for row in between)
-
-
 def of_answer(setting: Setting, world: World, worker: Worker, reached: Reached, status: int) -> str | None:
     """What must hold when a worker answers."""
+    if status >= 500 and CHANGED in worker.answers and AWAY not in worker.answers:
+        return "lanes: an attempt fails because its conversation has changed, and what it did is done again"
     if worker.entry == WEBHOOK and status == 200:
         for place in range(setting.events):
             if not _is_durable(world, place):
@@ -579,6 +606,11 @@ def marks_seen(worker: Worker, reached: Reached, id: str) -> Marks | None:
     return last
 
 
+def _marks_of(record: Delivery) -> str:
+    """The id of the marks of a message's sender."""
+    return sender_id(record.provider, record.sender)
+
+
 def is_standing(world: World, worker: Worker, place: int) -> bool:
     """Whether the lease that this worker took is there and has time left."""
     row = world.rows[place]
@@ -601,8 +633,8 @@ def _has_leased(worker: Worker, reached: Reached) -> bool:
 
 def _has_held(worker: Worker, reached: Reached, key: str) -> bool:
     """Whether the worker had the lease, as it has read or written."""
-    shown = (_shown(call, answer) for call, answer in _story(worker, reached))
-    return any(record and record.key == key and record.token == worker.token for record in shown)
+    shown = (record for call, answer in _story(worker, reached) for record in _shown(call, answer))
+    return any(record.key == key and record.token == worker.token for record in shown)
 
 
 def _last_shown(worker: Worker, reached: Reached, key: str | None) -> Delivery | None:
@@ -610,18 +642,18 @@ def _last_shown(worker: Worker, reached: Reached, key: str | None) -> Delivery |
     last: Delivery | None = None
     for call, answer in _story(worker, reached):
         if call.name == "store.get" and call.args[0] == key:
-            last = _shown(call, answer)
-        elif (found := _shown(call, answer)) and found.key == key:
-            last = found
+            last = None
+        last = next((record for record in _shown(call, answer) if record.key == key), last)
     return last
 
 
-def _shown(call: Call, answer: object) -> Delivery | None:
-    """The record that a call has shown, if any."""
+def _shown(call: Call, answer: object) -> Sequence[Delivery]:
+    """The records that a call has shown."""
     if call.name == "store.commit" and answer == WRITTEN:
-        written: Delivery = call.args[2].write
-        return written
-    return answer.record if isinstance(answer, Row) else None
+        return [call.args[2].write]
+    if call.name == "store.in_turn" and isinstance(answer, tuple):
+        return [row.record for row in answer]
+    return [answer.record] if isinstance(answer, Row) else []
 
 
 def _story(worker: Worker, reached: Reached) -> Iterator[tuple[Call, Any]]:

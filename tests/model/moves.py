@@ -11,9 +11,9 @@ from shared.domain.identity import Echo
 from shared.domain.marks import Block, Credential, Marks, Outage
 from shared.domain.rate_limit import RateLimit
 from shared.domain.record import OPEN_STATES, Delivery, Kind, ReceiptKind, State, Task
-from tests.model import invariants
+from tests.model import invariants, lanes
 from tests.model.engine import Move
-from tests.model.entries import CANCEL, DISCARD, OF_TASKS, RECEIPT, REPLAY, REPLAY_MAY_DOUBLE, SWEEP, WEBHOOK
+from tests.model.entries import CANCEL, DISCARD, OF_TASKS, RECEIPT, REPLAY, REPLAY_MAY_DOUBLE, SEND, SWEEP, WEBHOOK
 from tests.model.ports import fingerprint
 from tests.model.setting import IN_TIME, Setting
 from tests.model.workers import Workers
@@ -60,14 +60,16 @@ class Model:
             gave_up=(-1,) * places,
             left=self._setting.budget,
             marks=Marks(credential=Credential(fingerprint(REVOKED), PAST)),
+            lanes=((),) * len(set(self._setting.lane_numbers)),
         )
+        sends = frozenset((SEND, key) for key in self._setting.keys[self._setting.first_sent :])
         if self._setting.begins == "webhook":
-            return world
+            return world._replace(commands=sends)
         world = self._workers.through(world, WEBHOOK, None)
         (task,) = world.tasks
         planned = self._workers.through(world, task.kind, task)
         down = Outage(PAST) if self._setting.down else None
-        world = planned._replace(marks=replace(planned.marks, down=down))
+        world = planned._replace(marks=replace(planned.marks, down=down), commands=sends)
         if not self._setting.bells:
             for place in range(self._setting.events, places):
                 world = self._set(world, place, bell=frozenset())
@@ -89,6 +91,7 @@ class Model:
         yield from self._queue(world)
         yield from self._receipts(world)
         yield from self._guards(world)
+        yield from self._callers(world)
         for place, row in enumerate(world.rows):
             if row is not None:
                 yield from self._time(world, place, row.record)
@@ -117,8 +120,10 @@ class Model:
             yield from self._workers.begin(after, WEBHOOK, None, "Meta delivers the webhook again", False)
 
     def _queue(self, world: World) -> Iterator[Move[World]]:
-        is_free = _busy(world, *OF_TASKS) < self._setting.workers
+        has_worker = _busy(world, *OF_TASKS) < self._setting.workers
+        may_send = has_worker and _busy(world, "outbound") < self._setting.sends
         for task in sorted(world.tasks, key=self._setting.task_name):
+            is_free = may_send if task.kind is Kind.OUTBOUND else has_worker
             name = self._setting.task_name(task)
             if is_free:
                 yield from self._workers.begin(world, task.kind, task, f"the queue delivers {name}", True)
@@ -131,7 +136,7 @@ class Model:
                 after = after._replace(tasks=world.tasks - {task}, used=world.used | {task})
                 yield Move(f"the queue loses {name}", after, False)
         for task in sorted(world.used, key=self._setting.task_name):
-            name = self._setting.task_name(task)
+            name, is_free = self._setting.task_name(task), may_send if task.kind is Kind.OUTBOUND else has_worker
             if is_free and world.may(Mishap.DELIVERED_AGAIN):
                 after = world.spent(Mishap.DELIVERED_AGAIN)
                 yield from self._workers.begin(after, task.kind, task, f"the queue delivers {name} again", False)
@@ -206,7 +211,9 @@ class Model:
             case _:
                 pass
         if world.may(Mishap.GIVE_UP) and record.give_up_at == FUTURE and record.state in OPEN_STATES:
-            after = world.spent(Mishap.GIVE_UP)._replace(gave_up=put(world.gave_up, place, record.round))
+            after = world.spent(Mishap.GIVE_UP)._replace(
+                gave_up=put(world.gave_up, place, record.round), entries=lanes.given_up(world.entries, record.key)
+            )
             yield Move(f"time: give_up_at of {name} passes", self._set(after, place, give_up_at=PAST), False)
         if world.may(Mishap.EXPIRY) and record.expire_at and place >= self._setting.events:
             broken = None if record.state in (State.DONE, State.DROPPED) else f"I2: {name} expires while {record.state}"
@@ -238,8 +245,17 @@ class Model:
 
     def _is_forgotten(self, world: World, place: int) -> bool:
         """Nobody works, and neither the record nor its event has a task."""
-        keys = {self._setting.keys[place], self._setting.keys[0]}
+        keys = {self._setting.keys[place], self._setting.keys[self._setting.event_of(place) or 0]}
         return world.acknowledged and not world.workers and not any(task.key in keys for task in world.tasks)
+
+    def _callers(self, world: World) -> Iterator[Move[World]]:
+        """Callers send their messages, each until it is answered."""
+        for key in self._setting.keys[self._setting.first_sent :]:
+            task = Task(key, Kind.OUTBOUND, CORRELATION, 0)
+            is_busy = any(worker.entry == SEND and worker.subject == task for worker in world.workers)
+            if (SEND, key) in world.commands and not is_busy:
+                said = f"a caller sends {self._setting.name_of(key)}"
+                yield from self._workers.begin(world, SEND, task, said, True)
 
     def _people(self, world: World, place: int, record: Delivery) -> Iterator[Move[World]]:
         """A person replays or discards what is final, or cancels a message that is not; and repeats a command that was

@@ -17,6 +17,9 @@ ACCEPT, DISPATCH, RECEIPTS = "shared/pipeline/accept.py", "shared/pipeline/dispa
 TASKS = "shared/domain/tasks.py"
 RATE_LIMIT = "shared/domain/rate_limit.py"
 MARKS, BACKEND = "shared/domain/marks.py", "shared/pipeline/backend_marks.py"
+CONVERSATIONS, JOINED = "shared/domain/conversations.py", "shared/domain/delivery/conversation.py"
+FINDS, SETTLES = "shared/pipeline/conversations.py", "shared/pipeline/settle_with_retry.py"
+MESSAGES = "shared/pipeline/accept_message.py"
 INBOUND, OUTBOUND = "shared/pipeline/process_inbound.py", "shared/pipeline/process_outbound.py"
 
 
@@ -59,7 +62,7 @@ FENCE = (
                 "attempt=record.attempt + 1, token=str(record.attempt + 1),",
             ),
             Patch(OUTBOUND, "self.store, leased, token,", "self.store, leased, leased.token or token,"),
-            Patch(INBOUND, "(self.store, record, token,", "(self.store, record, record.token or token,"),
+            Patch(INBOUND, "self.store, record, token,", "self.store, record, record.token or token,"),
         ),
     ),
     _mutant(
@@ -686,12 +689,12 @@ IN_TURNS = (
         "turns",
         TWO,
         TURNS,
-        'return f"{record.turn_id}/{HANDLED}/{_moment(now)}", beyond',
-        'return f"{record.turn_id}/{UNTRIED}", beyond',
+        'return f"{turn_id}/{HANDLED}/{_moment(now)}"',
+        'return f"{turn_id}/{UNTRIED}"',
     ),
     _mutant(
         "an event looks at those only that are being handled",
-        "turns",
+        "guards",
         TWO,
         TURNS,
         "beyond = _untried_place(record) if _is_untried(record) else",
@@ -702,8 +705,8 @@ IN_TURNS = (
         "turns",
         TWO,
         TURNS,
-        'return f"{record.turn_id}/{HANDLED}/{_moment(now)}", beyond',
-        'return f"{record.turn_id}/{HANDLED}/", beyond',
+        'return f"{turn_id}/{HANDLED}/{_moment(now)}"',
+        'return f"{turn_id}/{HANDLED}/"',
     ),
     _mutant(
         "a failed try that waits is in the way",
@@ -938,6 +941,161 @@ OUTAGES = (
     ),
 )
 
+# ---- lanes
+
+IN_LANES = (
+    _mutant(
+        "a plan is committed without the end of its lane",
+        "lanes",
+        "lanes: two events in turn",
+        JOINED,
+        "create=tuple(plan), entries=thread.entries)",
+        "create=tuple(plan))",
+    ),
+    _mutant(
+        "the first reply of a plan waits for nobody",
+        "lanes",
+        "lanes: two events in turn",
+        JOINED,
+        "reply = replace(reply, after=thread.before(now))",
+        "pass",
+    ),
+    _mutant(
+        "the first reply of a plan is the end of the lane",
+        "lanes",
+        "lanes: a call and two messages, one of a caller",
+        JOINED,
+        """                reply = replace(reply, after=thread.before(now))
+            is_first = False
+            thread = thread.continued(reply, now)""",
+        """                reply = replace(reply, after=thread.before(now))
+                thread = thread.continued(reply, now)
+            is_first = False""",
+    ),
+    _mutant(
+        "a call takes a place in the lane",
+        "lanes",
+        "lanes: a call and two messages, one of a caller",
+        CONVERSATIONS,
+        "return not reply.final and not is_call(reply.payload)",
+        "return not reply.final",
+    ),
+    _mutant(
+        "a message waits for one that is given up",
+        "lanes",
+        "lanes: give_up_at passes",
+        CONVERSATIONS,
+        "return end.key if self.is_ordered and end and now < end.until else None",
+        "return end.key if self.is_ordered and end else None",
+    ),
+    _mutant(
+        "without lanes a message waits for another plan",
+        "lanes",
+        "lanes: none",
+        CONVERSATIONS,
+        "return end.key if self.is_ordered and end and now < end.until else None",
+        "return end.key if end and now < end.until else None",
+    ),
+    _mutant(
+        "a message for later takes its place when it is stored",
+        "lanes",
+        "lanes: a plan and a message for later",
+        CONVERSATIONS,
+        "    if message.joins_lane_later:\n",
+        "    if False:\n",
+    ),
+    _mutant(
+        "a message for later stays outside the lane",
+        "lanes",
+        "lanes: a plan and a message for later",
+        OUTBOUND,
+        "        record = self._in_lane(record, access)\n",
+        "",
+    ),
+    _mutant(
+        "a message for later joins with every task",
+        "lanes",
+        "lanes: a plan and a message for later",
+        CONVERSATIONS,
+        "placed = replace(message, joins_lane_later=False, after=thread.before(now))",
+        "placed = replace(message, after=thread.before(now))",
+    ),
+    _mutant(
+        "a message for later that has joined joins again, after itself",
+        "lanes",
+        "lanes: a message for later, own write refused",
+        OUTBOUND,
+        "if found is None or thread is None or not self._joins(found):",
+        "if found is None or thread is None:",
+    ),
+    _mutant(
+        "an event without replies writes the lane of its sender",
+        "lanes",
+        "lanes: of a sender, an event without replies",
+        CONVERSATIONS,
+        "lane = (self.lane,) if self.lane and self.has_grown else ()",
+        "lane = (self.lane,) if self.lane else ()",
+    ),
+    _mutant(
+        "a sender that sends all in order has a lane for each contact",
+        "lanes",
+        "lanes: of a sender, two contacts, two workers",
+        FINDS,
+        "return sender_id(provider, sender) if order is Order.SENDER and self.is_ordered else None",
+        "return None",
+    ),
+    _mutant(
+        "a contact has one lane at all senders",
+        "lanes",
+        "lanes: two tenants",
+        CONVERSATIONS,
+        'return keyed_hash(id_key, "conversation", provider, sender, contact)',
+        'return keyed_hash(id_key, "conversation", provider, contact)',
+    ),
+    _mutant(
+        "the store does not ask whether the conversation is as it was read",
+        "lanes",
+        "lanes: a plan and a caller's message",
+        "tests/model/lanes.py",
+        "return any(stored.get(entry.id) != entry.version for entry in written)",
+        "return not written and bool(stored) and False",
+    ),
+    _mutant(
+        "a plan whose conversation has changed is committed with what was read before",
+        "lanes",
+        "lanes: a plan and a caller's message",
+        SETTLES,
+        """    while True:
+        try:
+            return store.change(leased.key, partial(settled, joined=joining()), leased)""",
+        """    joined = joining()
+    while True:
+        try:
+            return store.change(leased.key, partial(settled, joined=joined), leased)""",
+    ),
+    _mutant(
+        "a caller's message is stored with what was read before",
+        "lanes",
+        "lanes: a plan and a caller's message",
+        MESSAGES,
+        """        def commit() -> tuple[Delivery, Created | Exists]:
+            thread = conversations.readable_thread(party)
+            if thread is None:""",
+        """        thread = conversations.readable_thread(party)
+
+        def commit() -> tuple[Delivery, Created | Exists]:
+            if thread is None:""",
+    ),
+    _mutant(
+        "the handler is asked again because the conversation has changed",
+        "lanes",
+        "lanes: a plan and a caller's message",
+        SETTLES,
+        "            if clock.monotonic() > until:\n                raise StoreUnavailable(",
+        "            if clock.monotonic() <= until:\n                raise StoreUnavailable(",
+    ),
+)
+
 # ---- rate limits
 
 LIMITS = (
@@ -1022,6 +1180,7 @@ MUTANTS: Sequence[Mutant] = (
     *GUARDED,
     *BELLS,
     *IN_TURNS,
+    *IN_LANES,
     *OUTAGES,
     *LIMITS,
 )

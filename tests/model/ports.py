@@ -3,14 +3,15 @@
 # ruff: noqa: ARG002 - a scripted port has the signatures of the port
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, ClassVar, NamedTuple
 
+from shared.domain.conversations import ConversationEntry
 from shared.domain.deadline import Deadline
 from shared.domain.delivery.answers import Ensure, EnsureReplies, Run, Step
 from shared.domain.drains import DrainTask
-from shared.domain.errors import PomboError, QueueUnavailable, StoreUnavailable
+from shared.domain.errors import ConversationChanged, PomboError, QueueUnavailable, StoreUnavailable
 from shared.domain.events import Event, Parsed, ReceiptBlock, ReceiptReceived
 from shared.domain.identity import Echo
 from shared.domain.limits import Limits
@@ -30,16 +31,28 @@ from shared.domain.send_errors import (
     TryLater,
 )
 from shared.domain.tasks import DueTask
-from shared.domain.tenants import Sender, Tenant, TenantState
+from shared.domain.tenants import Order, Sender, Tenant, TenantState
 from shared.domain.verdicts import LimitScope
 from shared.pipeline.intake import Addressee, Created, Exists, Incoming, NotedReceipt
 from shared.pipeline.ports import BackendUnavailable, Backlog, Decide, DecideMarks, HandlerCall, HandlerFault
-from tests.model.world import CORRELATION, NOW, SENDER, TENANT, Row, Shelf, Worker, at_times_of, normal_marks
+from tests.model.world import (
+    CHANGED,
+    CORRELATION,
+    NOW,
+    SENDER,
+    TENANT,
+    Row,
+    Shelf,
+    Worker,
+    at_times_of,
+    normal_marks,
+)
 
 READS = frozenset(
     {
         "store.get",
         "store.in_turn",
+        "store.conversation_entries",
         "store.marks",
         "store.overdue",
         "credentials.of",
@@ -102,6 +115,16 @@ class Play:
     backend: str | None
     turns: bool
     shelf: Shelf
+    order: Order | None = None
+    lanes: bool = True
+    tenants: Mapping[str, str] = field(default_factory=dict)
+    """The tenant of each sender that is not the first one's."""
+    unanswered: frozenset[str] = frozenset()
+    """The events to which there is no reply."""
+    sent: tuple[str, ...] = ()
+    """The messages of callers."""
+    later: frozenset[str] = frozenset()
+    """Those of them that are to be sent later."""
 
 
 class Script:
@@ -127,6 +150,8 @@ class Script:
     def write(self, name: str, *args: Any) -> Any:
         self.times = ""
         answer = self.ask(name, *args)
+        if answer == CHANGED:
+            raise ConversationChanged
         if answer == AWAY:
             self.times = "away"
             raise StoreUnavailable
@@ -155,14 +180,14 @@ class ScriptedStore:
 
     script: Script
 
-    def create(self, record: Delivery) -> Created | Exists:
-        found = self.script.write("store.create", record)
+    def create(self, record: Delivery, entries: Sequence[ConversationEntry] = ()) -> Created | Exists:
+        found = self.script.write("store.create", record, tuple(entries))
         return Exists(found.record) if isinstance(found, Row) else Created()
 
     def create_all(self, records: Sequence[Delivery], deadline: Deadline) -> Sequence[Created | Exists | Exception]:
         return _until_away(self.create, [(record,) for record in records])
 
-    def get(self, key: str) -> Delivery | None:
+    def get(self, key: str, unechoed: bool = True) -> Delivery | None:
         found: Row | None = self.script.ask("store.get", key)
         return found.record if found else None
 
@@ -193,9 +218,12 @@ class ScriptedStore:
             return True
         return bool(self.script.write("store.note_receipt", echo, receipt))
 
-    def in_turn(self, first: str, beyond: str, but: str) -> Delivery | None:
-        found: Row | None = self.script.ask("store.in_turn", first, beyond, but)
-        return found.record if found else None
+    def in_turn(self, first: str, beyond: str) -> Sequence[Delivery]:
+        return [row.record for row in self.script.ask("store.in_turn", first, beyond)]
+
+    def conversation_entries(self, ids: Sequence[str]) -> Mapping[str, ConversationEntry]:
+        found: Sequence[ConversationEntry] = self.script.ask("store.conversation_entries", tuple(ids))
+        return {entry.id: entry for entry in found}
 
     def overdue(self, before: datetime, limit: int) -> Sequence[str]:
         return list(self.script.ask("store.overdue"))
@@ -311,7 +339,7 @@ class ScriptedHandler:
             case "drops":
                 raise Drop("not for us")
             case _:
-                return self.script.play.replies
+                return () if call.inbound_event_id in self.script.play.unanswered else self.script.play.replies
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,18 +377,24 @@ class ScriptedClock:
         return CORRELATION if self.script.worker.entry == "webhook" else self.script.worker.token
 
 
+@dataclass(frozen=True, slots=True)
 class OneTenant:
+    """The tenant of the environment; or whose each sender is."""
+
+    script: Script
+
     async def owners_of(self, addressees: Sequence[Addressee], deadline: Deadline) -> Sequence[Tenant]:
-        return [Tenant(TENANT)] * len(addressees)
+        return [self.owner_of(addressee) for addressee in addressees]
 
     def owner_of(self, addressee: Addressee) -> Tenant:
-        return Tenant(TENANT)
+        return Tenant(self.script.play.tenants.get(addressee.id, TENANT))
 
     def tenant(self, id: str) -> Tenant:
         return Tenant(id)
 
     def sender(self, provider: str, provider_id: str) -> Sender:
-        return Sender(TENANT, provider, provider_id)
+        tenant, order = self.script.play.tenants.get(provider_id, TENANT), self.script.play.order
+        return Sender(tenant, provider, provider_id, order=order or Order.CONTACT)
 
     def senders_with(self, ids: Sequence[str]) -> Sequence[Sender]:
         return [sender for sender in self.senders_of_environment() if sender.id in ids]
@@ -378,8 +412,6 @@ class OneTenant:
 @dataclass(frozen=True, slots=True)
 class ScriptedTenants(OneTenant):
     """Whether the tenant is suspended is asked where it may be."""
-
-    script: Script
 
     def tenant(self, id: str) -> Tenant:
         is_suspended = self.script.play.may_be_suspended and self.script.ask("tenants.tenant")

@@ -6,13 +6,19 @@ from datetime import timedelta
 from functools import cached_property
 
 from shared.domain.events import MessageReceived
-from shared.domain.identity import outbound_key
+from shared.domain.identity import api_message_key, outbound_key
 from shared.domain.limits import DoubtPolicy, Limits
 from shared.domain.record import Task
-from tests.model.world import NOW, SENDER, Frozen, Mishap
+from shared.domain.tenants import Order
+from tests.model.world import NOW, SENDER, TENANT, Frozen, Mishap
 
 HOLD, RESEND = DoubtPolicy.HOLD, DoubtPolicy.RESEND
 IN_TIME, LATE, NEVER = "in time", "late", "never"
+
+
+def sender_number(number: int) -> str:
+    """The provider's id of one of our numbers."""
+    return f"{SENDER}{number}" if number else SENDER
 
 
 @dataclass(frozen=True)
@@ -30,10 +36,17 @@ class Setting:
     looks_apart: bool = False  # something may happen between a look at a turn and what follows
     contacts: int = 1  # who wrote the events, in rotation
     senders: int = 1  # to which numbers, in rotation
-    replies: int = 1  # to the first of them
+    tenants: int = 1  # whose numbers these are, in rotation
+    order: Order | None = None  # of the messages of a number, with conversations; None: no conversations are kept
+    lanes: bool = True  # False: messages wait for none of another plan
+    sent: int = 0  # messages that a caller sends, to the first contact
+    later: int = 0  # of those, the first ones: with send_at
+    replies: int = 1  # to the first of the events
+    answered: int = 1  # how many events get these replies, the first ones
     calls: int = 0  # of the replies, the first ones: typing, which may be repeated
     webhooks: int = 1  # at once
     workers: int = 2  # tasks at once
+    sends: int = 9  # of those, tasks of messages
     policy: DoubtPolicy = HOLD
     receipts: str = IN_TIME  # before the doubt window is over; LATE: whenever; NEVER
     echo: bool = True  # receipts carry our key; else the provider's id alone
@@ -55,7 +68,7 @@ class Setting:
         return tuple(
             MessageReceived(
                 "meta",
-                SENDER if number % self.senders == 0 else f"{SENDER}{number % self.senders}",
+                sender_number(number % self.senders),
                 f"wamid.{number}",
                 f"1555000{2222 + number % self.contacts}",
                 Frozen(text="hello"),
@@ -76,15 +89,17 @@ class Setting:
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
-        """Of all records there may be: the events, then the replies."""
+        """Of all records there may be: the events, then the replies, then what a caller sends."""
         events = tuple(message.key for message in self.messages)
-        return events + tuple(outbound_key(events[0], index) for index in range(self.replies))
+        replies = tuple(outbound_key(key, index) for key in events[: self.answered] for index in range(self.replies))
+        return events + replies + tuple(api_message_key(TENANT, str(number)) for number in range(self.sent))
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """What a trace calls them."""
         events = ["the event"] if self.events == 1 else [f"event {number + 1}" for number in range(self.events)]
-        return (*events, *(f"reply {number + 1}" for number in range(self.replies)))
+        replies = [f"reply {number + 1}" for number in range(self.answered * self.replies)]
+        return (*events, *replies, *(f"message {number + 1}" for number in range(self.sent)))
 
     @cached_property
     def limits(self) -> Limits:
@@ -99,9 +114,36 @@ class Setting:
         return self.budget[Mishap.SUSPENDED] > 0
 
     @property
-    def first_message(self) -> int:
-        """The place of the first reply that is no call."""
-        return self.events + self.calls
+    def first_sent(self) -> int:
+        """The place of the first message of a caller."""
+        return len(self.keys) - self.sent
+
+    def is_message(self, place: int) -> bool:
+        """Whether it is a message, no event and no call."""
+        is_reply = self.events <= place < self.first_sent
+        return place >= self.first_sent or (is_reply and (place - self.events) % self.replies >= self.calls)
+
+    def is_later(self, place: int) -> bool:
+        """Whether its caller wants it sent later."""
+        return self.first_sent <= place < self.first_sent + self.later
+
+    def event_of(self, place: int) -> int | None:
+        """The place of the event that a reply answers; an event is its own."""
+        if place >= self.first_sent:
+            return None
+        return place if place < self.events else (place - self.events) // self.replies
+
+    @cached_property
+    def lane_numbers(self) -> tuple[int, ...]:
+        """For each place the number of its lane: that of its contact or its sender; without lanes its plan is one."""
+        shared: list[object] = []
+        for place in range(len(self.keys)):
+            message = self.messages[self.event_of(place) or 0]
+            if self.order is None or not self.lanes:
+                shared.append(place if self.event_of(place) is None else self.event_of(place))
+            else:
+                shared.append((message.sender, message.contact if self.order is Order.CONTACT else None))
+        return tuple(list(dict.fromkeys(shared)).index(one) for one in shared)
 
     def place(self, key: str) -> int:
         return self.keys.index(key)

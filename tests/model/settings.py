@@ -7,6 +7,7 @@ one or where the sweep races the rest.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from shared.domain.tenants import Order
 from tests.model.setting import LATE, NEVER, RESEND, Setting
 from tests.model.world import Mishap as M
 
@@ -33,7 +34,151 @@ def _resend(name: str, states: int, mishaps: Mapping[M, int], **more: Any) -> Se
     return _reply(name, states, mishaps, policy=RESEND, **more)
 
 
+def _lane(name: str, states: int, mishaps: Mapping[M, int], **more: Any) -> Setting:
+    """With conversations: many messages, and of each as little as can be."""
+    return Setting(
+        name, states, mishaps, **{"order": Order.CONTACT, "attempts": 1, "receipts": NEVER, "hops": 0, **more}
+    )
+
+
+LANES: Sequence[Setting] = (
+    _lane("lanes: two events in turn", 291, {}, events=2, answered=2, turns=True, workers=1),
+    _lane("lanes: none", 146, {}, events=2, answered=2, lanes=False, workers=1),
+    _lane("lanes: two events, two workers", 1_180, {}, events=2, answered=2, sends=1),
+    _lane("lanes: a plan and a caller's message", 209, {}, sent=1, workers=1),
+    _lane("lanes: a call and two messages, one of a caller", 1_533, {}, replies=3, calls=1, sent=1, workers=1),
+    _lane("lanes: a plan and a message for later", 306, {}, sent=1, later=1, workers=1),
+    _lane(
+        "lanes: a message for later, own write refused", 502, {M.AMBIGUOUS: 1}, replies=0, sent=1, later=1, workers=1
+    ),
+    _lane(
+        "lanes: a message for later, cancelled, give_up_at passes",
+        1_774,
+        {M.CANCEL: 1, M.GIVE_UP: 1},
+        begins="planned",
+        sent=1,
+        later=1,
+        workers=1,
+    ),
+    _lane(
+        "lanes: of a sender, two contacts, two workers",
+        1_180,
+        {},
+        order=Order.SENDER,
+        events=2,
+        answered=2,
+        contacts=2,
+        sends=1,
+    ),
+    _lane("lanes: of a sender, an event without replies", 61, {}, order=Order.SENDER, events=2, contacts=2, workers=1),
+    _lane("lanes: two tenants", 113, {}, events=2, answered=2, senders=2, tenants=2, workers=1),
+    _lane("lanes: give_up_at passes", 286, {M.GIVE_UP: 1}, begins="planned", sent=1, workers=1),
+    _lane(
+        "lanes: the first is cancelled, expires", 687, {M.CANCEL: 1, M.EXPIRY: 1}, begins="planned", sent=1, workers=1
+    ),
+    _lane("lanes: the first is refused", 127, {M.REFUSED: 1}, begins="planned", sent=1, workers=1),
+    _lane("lanes: patience ends", 57, {M.PATIENCE: 1}, begins="planned", sent=1, workers=1),
+    _lane("lanes: two messages for later", 382, {}, begins="planned", replies=0, sent=2, later=2, workers=1),
+    _lane("lanes: answer lost", 381, {M.ANSWER_LOST: 1}, begins="planned", sent=1, workers=1),
+)
+"""A message of each lane, and not much more."""
+
+LARGER_LANES: Sequence[Setting] = (
+    _lane(
+        "lanes: two events in turn, killed, own write refused",
+        16_272,
+        {M.CRASH: 1, M.AMBIGUOUS: 1},
+        events=2,
+        answered=2,
+        turns=True,
+        workers=1,
+        attempts=2,
+        most_tasks=3,
+    ),
+    _lane("lanes: two events, two workers, killed", 9_166, {M.CRASH: 1}, events=2, answered=2, sends=1),
+    _lane("lanes: two events, two workers, own write refused", 6_188, {M.AMBIGUOUS: 1}, events=2, answered=2, sends=1),
+    _lane(
+        "lanes: a plan and a caller's message, killed, own write refused",
+        7_947,
+        {M.CRASH: 1, M.AMBIGUOUS: 1},
+        sent=1,
+        workers=1,
+        attempts=2,
+        most_tasks=3,
+    ),
+    _lane(
+        "lanes: a plan and a message for later, killed, own write refused",
+        12_108,
+        {M.CRASH: 1, M.AMBIGUOUS: 1},
+        sent=1,
+        later=1,
+        workers=1,
+        attempts=2,
+        most_tasks=3,
+    ),
+    _lane("lanes: store and queue away", 7_210, {M.STORE_AWAY: 1, M.QUEUE_AWAY: 1}, sent=1, workers=1),
+    _lane(
+        "lanes: of a sender, two contacts, two workers, killed",
+        9_166,
+        {M.CRASH: 1},
+        order=Order.SENDER,
+        events=2,
+        answered=2,
+        contacts=2,
+        sends=1,
+    ),
+    _lane("lanes: two tenants, two workers", 563, {}, events=2, answered=2, senders=2, tenants=2, sends=1),
+    _lane("lanes: two messages of callers, own write refused", 7_080, {M.AMBIGUOUS: 1}, replies=0, sent=2, workers=1),
+    _lane(
+        "lanes: two messages of callers, one for later, killed",
+        2_268,
+        {M.CRASH: 1},
+        begins="planned",
+        replies=0,
+        sent=2,
+        later=1,
+        workers=1,
+    ),
+    _lane(
+        "lanes: a message for later, racing sweep", 1_734, {M.SWEEP: 1}, begins="planned", sent=1, later=1, workers=1
+    ),
+    _lane(
+        "lanes: give_up_at passes twice, replayed",
+        2_333,
+        {M.GIVE_UP: 2, M.REPLAY: 1},
+        begins="planned",
+        sent=1,
+        workers=1,
+    ),
+    _lane(
+        "lanes: the first is refused, replayed", 1_412, {M.REFUSED: 1, M.REPLAY: 1}, begins="planned", sent=1, workers=1
+    ),
+    _lane(
+        "lanes: the first is in doubt, --may-double",
+        1_453,
+        {M.ANSWER_LOST: 1, M.MAY_DOUBLE: 1},
+        begins="planned",
+        sent=1,
+        workers=1,
+    ),
+    _lane(
+        "lanes: a plan and two messages of callers, killed", 9_160, {M.CRASH: 1}, begins="planned", sent=2, workers=1
+    ),
+    _lane(
+        "lanes: two events in turn, the handler fails",
+        1_478,
+        {M.HANDLER_RAISES: 1},
+        events=2,
+        answered=2,
+        turns=True,
+        workers=1,
+        attempts=2,
+        most_tasks=3,
+    ),
+)
+
 QUICK: Sequence[Setting] = (
+    *LANES,
     _event(
         "event: two webhooks at once, killed twice, own write refused", 827, {M.CRASH: 2, M.AMBIGUOUS: 1}, webhooks=2
     ),
@@ -56,23 +201,23 @@ QUICK: Sequence[Setting] = (
         hops=2,
         most_tasks=3,
     ),
-    _event("turns: two events, two workers", 3_363, {}, events=2, turns=True, hops=0, attempts=1),
+    _event("turns: two events, two workers", 6_052, {}, events=2, turns=True, hops=0, attempts=1),
     _event(
         "turns: the handler fails, killed",
-        3_436,
+        4_120,
         {M.HANDLER_RAISES: 1, M.CRASH: 1},
         events=2,
         turns=True,
         workers=1,
         most_tasks=3,
     ),
-    _event("turns: patience ends, killed", 685, {M.PATIENCE: 1, M.CRASH: 1}, events=2, turns=True, workers=1),
-    _event("turns: two contacts", 283, {}, events=2, turns=True, contacts=2),
-    _event("turns: two senders", 283, {}, events=2, turns=True, senders=2),
-    _event("turns: three events", 151, {}, events=3, turns=True, attempts=1, hops=0, workers=1),
+    _event("turns: patience ends, killed", 822, {M.PATIENCE: 1, M.CRASH: 1}, events=2, turns=True, workers=1),
+    _event("turns: two contacts", 501, {}, events=2, turns=True, contacts=2),
+    _event("turns: two senders", 501, {}, events=2, turns=True, senders=2),
+    _event("turns: three events", 178, {}, events=3, turns=True, attempts=1, hops=0, workers=1),
     _event(
         "turns: two of one contact, one of another",
-        115,
+        137,
         {},
         events=3,
         turns=True,
@@ -83,7 +228,7 @@ QUICK: Sequence[Setting] = (
     ),
     _event(
         "turns: two events, store and queue away",
-        1_013,
+        1_226,
         {M.STORE_AWAY: 1, M.QUEUE_AWAY: 1},
         events=2,
         turns=True,
@@ -92,7 +237,7 @@ QUICK: Sequence[Setting] = (
     ),
     _event(
         "turns: the backend is down",
-        691,
+        851,
         {M.BACKEND_DOWN: 1},
         events=2,
         turns=True,
@@ -338,6 +483,7 @@ QUICK: Sequence[Setting] = (
 )
 
 SLOW: Sequence[Setting] = (
+    *LARGER_LANES,
     _resend("resend: receipts late, two answers lost", 5_687, {M.ANSWER_LOST: 2, M.CRASH: 1}, receipts=LATE, workers=1),
     _reply("outage: two workers", 5_604, {M.PROVIDER_DOWN: 1}, attempts=1, receipts=NEVER, hops=0),
     _event(

@@ -1,21 +1,23 @@
 """Steps: what a call of a port may be answered, and what it does to the world. Each thing that may happen is one."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from shared.domain.conversations import ConversationEntry
 from shared.domain.delivery.answers import Run, Step
 from shared.domain.events import ReceiptBlock
 from shared.domain.identity import Echo
 from shared.domain.marks import Marks
 from shared.domain.record import OPEN_STATES, Delivery, ReceiptKind, State, Task
 from shared.domain.turns import place as place_in_turn
-from tests.model import invariants
+from tests.model import invariants, lanes
 from tests.model.entries import REPLAY_MAY_DOUBLE, Reached
 from tests.model.ports import AWAY, CREATED, EXHAUSTED, FRESH, LATE, MADE, WRITTEN, Call
 from tests.model.setting import NEVER, Setting
 from tests.model.world import (
+    CHANGED,
     FUTURE,
     PAST,
     REFUSED,
@@ -74,6 +76,8 @@ class Steps:
                 broken = invariants.of_call(self._setting, world, worker)
                 begun = world._replace(handling=world.handling | {worker.token})
                 yield Outcome("the handler begins", "begun", begun, broken=broken)
+            case "store.conversation_entries":
+                yield Outcome("", lanes.read(world.entries, call.args[0]), world)
             case "store.marks":
                 yield Outcome("", self._marks(world, call.args[0]), world)
             case "store.commit_marks":
@@ -103,7 +107,7 @@ class Steps:
                 yield from _mishap(world, Mishap.BACKEND_DOWN, "the backend takes nothing", "takes nothing")
                 yield from _mishap(world, Mishap.BACKEND_LOST, "the backend does not answer", "does not answer")
             case "store.create":
-                yield from self._creates(world, call.args[0])
+                yield from self._creates(world, worker, reached, *call.args)
             case "store.commit":
                 yield from self._commits(world, worker, reached)
             case "queue.ensure":
@@ -126,11 +130,11 @@ class Steps:
                 record = noted(record, record.round, kind)
         return self._shelf.row(record)
 
-    def _in_turn(self, world: World, first: str, beyond: str, but: str) -> Row | None:
+    def _in_turn(self, world: World, first: str, beyond: str) -> tuple[Row, ...]:
         """As the stores' indexes of turns."""
-        others = [row for row in world.rows if row and row.record.key != but]
-        found = [(its, row) for row in others if (its := place_in_turn(row.record)) and first <= its < beyond]
-        return max(found, key=lambda one: one[0])[1] if found else None
+        placed = [(its, row) for row in world.rows if row and (its := place_in_turn(row.record))]
+        found = sorted((one for one in placed if first <= one[0] < beyond), key=lambda one: one[0], reverse=True)
+        return tuple(row for _, row in found[:2])
 
     def _times(self, world: World, worker: Worker, call: Call) -> Iterator[Outcome]:
         """A worker whose lease has run out knows by its own clock that it is late."""
@@ -145,15 +149,22 @@ class Steps:
 
     # ---- the store's writes
 
-    def _creates(self, world: World, record: Delivery) -> Iterator[Outcome]:
+    def _creates(
+        self, world: World, worker: Worker, reached: Reached, record: Delivery, entries: Sequence[ConversationEntry]
+    ) -> Iterator[Outcome]:
         place = self._setting.place(record.key)
         name, there = self._setting.names[place], world.rows[place]
         if there is not None:
             yield Outcome(f"finds {name} stored already", there, world)
             return
+        if lanes.is_changed(world.entries, entries):
+            broken = invariants.of_lost_race(worker)
+            yield Outcome("finds another conversation", CHANGED, world, broken=broken)
+            return
         row = self._shelf.row(record)
-        after = world.with_row(place, row)
-        yield Outcome(f"stores {name}", CREATED, after)
+        broken = invariants.of_entries(self._setting, worker, reached, (record,), entries)
+        after = self._in_lanes(world.with_row(place, row), None, (record,), entries)
+        yield Outcome(f"stores {name}", CREATED, after, broken=broken)
         yield from _mishap(after, Mishap.AMBIGUOUS, f"stores {name}, told that it was there already", row)
         yield from _away(world, after)
 
@@ -164,6 +175,10 @@ class Steps:
         now = current.record if current else None
         if now is None or now != found:
             yield Outcome("" if _is_only_later(now, found) else "finds another write before its own", REFUSED, world)
+            return
+        if lanes.is_changed(world.entries, step.entries):
+            broken = invariants.of_lost_race(worker)
+            yield Outcome("finds another conversation", CHANGED, world, broken=broken)
             return
         broken = invariants.of_write(self._setting, world, worker, reached, now, step)
         after = self._written(world, worker, now, step)
@@ -202,11 +217,22 @@ class Steps:
             other = self._setting.place(record.key)
             if after.rows[other] is None:
                 after = after.with_row(other, self._shelf.row(record))
+        after = self._in_lanes(after, found, lanes.records_of(step), step.entries)
         handed = _replayed(world.ledger[place], worker) if write.round > found.round else world.ledger[place]
         if isinstance(step.next, Run):
             after = after._replace(holders=put(world.holders, place, worker.token))
             handed = handed._replace(resent=handed.resent or found.state is State.IN_DOUBT)
         return after._replace(ledger=put(world.ledger, place, handed), handling=world.handling - {worker.token})
+
+    def _in_lanes(
+        self,
+        world: World,
+        found: Delivery | None,
+        stored: Sequence[Delivery],
+        entries: Sequence[ConversationEntry],
+    ) -> World:
+        after = lanes.after_commit(self._setting, world, found, stored)
+        return after._replace(entries=lanes.with_entries(after.entries, entries)) if entries else after
 
     def _blind(self, world: World, call: Call) -> Outcome:
         """A write that asks for nothing."""
@@ -276,7 +302,7 @@ class Steps:
         reach = handed.reach + (kind is ReceiptKind.DELIVERED)
         ledger = put(world.ledger, place, handed._replace(this_round=handed.this_round + 1, reach=reach))
         flying = world.flying
-        if self._setting.receipts != NEVER and place >= self._setting.first_message:
+        if self._setting.receipts != NEVER and self._setting.is_message(place):
             flying |= {Flying(place, echo.round, "" if self._setting.echo else provider_id, kind)}
         return world._replace(ledger=ledger, flying=flying)
 
@@ -339,4 +365,6 @@ def _changed(name: str, before: Delivery, step: Step) -> str:
             words.append(f"{field} {value}")
     if step.create:
         words.append(f"replies planned: {len(step.create)}")
+    if before.joins_lane_later and not after.joins_lane_later:
+        words.append("joins its lane")
     return f"{name}: {', '.join(words)}"

@@ -8,7 +8,7 @@ from tests.model import invariants
 from tests.model.engine import Move
 from tests.model.entries import OF_TASKS, WEBHOOK, Reached, run
 from tests.model.ports import Play
-from tests.model.setting import Setting
+from tests.model.setting import Setting, sender_number
 from tests.model.steps import Steps
 from tests.model.world import Mishap, Shelf, Subject, Worker, World
 
@@ -35,6 +35,12 @@ class Workers:
             setting.backend,
             setting.turns,
             shelf,
+            setting.order,
+            setting.lanes,
+            {sender_number(number): f"tenant {number % setting.tenants}" for number in range(1, setting.senders)},
+            frozenset(setting.keys[setting.answered : setting.events]),
+            setting.keys[setting.first_sent :],
+            frozenset(setting.keys[setting.first_sent : setting.first_sent + setting.later]),
         )
 
     def begin(self, world: World, entry: str, subject: Subject, said: str, ordinary: bool) -> Iterator[Move[World]]:
@@ -86,6 +92,8 @@ class Workers:
             return False
         if self._setting.looks_apart and before.call.name == "store.in_turn":
             return True
+        if before.call.name == "store.conversation_entries":
+            return True  # else nobody would come between this look and the commit
         return self._setting.every_call or (changed and not after.call.ends)
 
     def _paused(self, others: World, worker: Worker) -> World:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from enum import IntEnum, auto
 from typing import Any, NamedTuple
 
+from shared.domain.conversations import ConversationEntry
 from shared.domain.events import ReceiptReceived
 from shared.domain.marks import Marks
 from shared.domain.rate_limit import RateLimit
@@ -28,6 +29,9 @@ NOBODY = "nobody's"
 
 OUTDATED, OUTDATED_CODE = timedelta(days=999), 999
 """In a mark that a worker has read: it was written since."""
+
+CHANGED = "conversation changed"
+"""The answer to a commit with a conversation that is no longer what was read: nothing is written."""
 
 A_SECOND = timedelta(seconds=1)
 """The wait of every rate limit: without one the next limit would be over at once."""
@@ -148,6 +152,8 @@ class World(NamedTuple):
     unechoed: frozenset[tuple[str, ReceiptKind]] = frozenset()  # receipts without an echo, by the provider's id
     handling: frozenset[str] = frozenset()  # the tokens of those whose handler is at work, where turns are explored
     commands: frozenset[tuple[str, str]] = frozenset()  # a person's, by entry and key: asked for and not answered
+    entries: frozenset[ConversationEntry] = frozenset()  # of conversations
+    lanes: tuple[tuple[int, ...], ...] = ()  # the places of messages in each lane, as they took them
 
     def may(self, mishap: Mishap) -> bool:
         return self.left[mishap] > 0
@@ -204,6 +210,8 @@ class Shelf:
         answers = worker.answers
         if answer == REFUSED and answers[-2:-1] == (REFUSED,):
             answers = answers[:-2]  # refused, read, refused again: how often matters to nobody
+        if answer == CHANGED and answers[-2:-1] == (CHANGED,):
+            answers = answers[:-2]  # so does how often another one was first
         return self.worker(worker.entry, worker.subject, worker.token, (*answers, answer))
 
     def ended(self, worker: Worker, status: int) -> Worker:
