@@ -8,7 +8,7 @@ locals {
       indexed = ["sweep_at", "correlation_id", "id_hash", "pending_since", "dead_since", "-turn"]
       composite = [
         ["state", "tenant"], ["mark", "tenant"], ["tenant", "-received_at"], ["state", "kind", "tenant"],
-        ["tenant", "pending_since"],
+        ["tenant", "pending_since"], ["conversation", "-received_at"],
       ]
       ttl = "expire_at"
     }
@@ -26,6 +26,11 @@ locals {
       indexed   = ["flushed_at"]
       composite = []
       ttl       = "expire_at"
+    }
+    conversations = {
+      indexed   = []
+      composite = [["tenant", "-last_message_at"]]
+      ttl       = null
     }
     registry_tenants = {
       indexed   = ["tenant"]
@@ -61,7 +66,7 @@ locals {
     "${name}.${trimprefix(it.indexed[place], "-")}" => { collection = name, field = it.indexed[place] }
     if length(it.indexed) > place
   }]
-  composite = [for place in range(5) : {
+  composite = [for place in range(6) : {
     for name, it in local.collections :
     "${name}.${replace(join(".", it.composite[place]), "-", "")}" => { collection = name, fields = it.composite[place] }
     if length(it.composite) > place
@@ -317,6 +322,24 @@ resource "google_firestore_index" "fifth" {
     }
   }
   depends_on = [google_firestore_index.fourth]
+}
+
+resource "google_firestore_index" "sixth" {
+  for_each = local.composite[5]
+
+  project     = var.project
+  database    = google_firestore_database.this.name
+  collection  = each.value.collection
+  query_scope = "COLLECTION"
+
+  dynamic "fields" {
+    for_each = each.value.fields
+    content {
+      field_path = trimprefix(fields.value, "-")
+      order      = startswith(fields.value, "-") ? "DESCENDING" : "ASCENDING"
+    }
+  }
+  depends_on = [google_firestore_index.fifth]
 }
 
 # In addition to the seven days of point-in-time recovery: a backup outlives the database.

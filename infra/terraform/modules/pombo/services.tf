@@ -191,10 +191,11 @@ locals {
       concurrency = local.threads
       env = merge(local.meta_app_env, {
         THREADS               = local.tuning["threads"]
+        TURNS                 = local.tuning["turns"]
         WHATSAPP_API_BASE_URL = local.tuning["whatsapp_api_base_url"]
         WHATSAPP_API_VERSION  = local.tuning["whatsapp_api_version"]
       })
-      secrets  = concat(["INTERNAL_TASK_TOKEN"], local.meta_app_secrets, local.store_secrets)
+      secrets  = concat(["INTERNAL_TASK_TOKEN", "ID_KEY"], local.meta_app_secrets, local.store_secrets)
       adds     = ["pombo-credential-"] # the access tokens of senders that are connected by the API; it reads none
       enqueues = ["inbound", "outbound", "drain"]
       looks_at = ["inbound", "outbound"]
@@ -209,6 +210,7 @@ locals {
       # The team's own variables first: they never replace one of ours.
       env = merge(var.handler_variables, local.handler_env, {
         THREADS                   = local.tuning["threads"]
+        TURNS                     = local.tuning["turns"]
         WHATSAPP_API_BASE_URL     = local.tuning["whatsapp_api_base_url"]
         WHATSAPP_API_VERSION      = local.tuning["whatsapp_api_version"]
         TASKS_SERVICE_ACCOUNT     = local.callers["tasks"]
@@ -220,7 +222,7 @@ locals {
         IN_DOUBT_SECONDS          = local.tuning["in_doubt_seconds"]
         IN_DOUBT_POLICY           = local.tuning["in_doubt_policy"]
       })
-      secrets  = concat(["WHATSAPP_ACCESS_TOKEN", "INTERNAL_TASK_TOKEN"], local.handler_secrets, local.store_secrets)
+      secrets  = concat(["WHATSAPP_ACCESS_TOKEN", "INTERNAL_TASK_TOKEN", "ID_KEY"], local.handler_secrets, local.store_secrets)
       prefixes = ["pombo-credential-", "pombo-handler-"] # senders' access tokens, signing keys of tenants' handlers
       enqueues = ["inbound", "outbound", "drain"]
       looks_at = ["inbound", "outbound"]
