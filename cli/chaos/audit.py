@@ -85,7 +85,7 @@ class AuditInputs:
     inbound_lease: float = 0.0
     """Seconds that a lease of an event lasts."""
     lost_leases: Collection[str] = ()
-    """The keys of the events of which an attempt lost its lease."""
+    """The keys of events whose lease ran out while an attempt held it."""
 
 
 def by_key(ledger: Iterable[LedgerEntry]) -> dict[str | None, list[LedgerEntry]]:

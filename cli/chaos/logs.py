@@ -42,7 +42,7 @@ class LogSummary:
     stray_count: int = 0
     evidence: dict[str, Evidence] = field(default_factory=dict)
     lost_leases: set[str] = field(default_factory=set)
-    """The keys of the events of which an attempt lost its lease."""
+    """The keys of events whose lease ran out while an attempt held it."""
 
 
 def read_logs(data_dir: Path, doubled: Collection[str]) -> LogSummary:

@@ -24,8 +24,8 @@ class Call:
 
 
 def overlaps(calls: Sequence[Call], lease: float, lost: Collection[str]) -> Iterator[Fault]:
-    """The calls of one contact that began before another one had ended. `lost`: the events of which an attempt lost
-    its lease; like calls that were longer than a lease, in seconds, they may overlap.
+    """The calls of one contact that began before another one had ended. Two sorts may overlap: calls that took longer
+    than `lease`, in seconds, and those of the events in `lost`, whose lease ran out while an attempt held it.
     """
     held = sorted((call for call in calls if call.ended - call.began < lease and call.key not in lost), key=_began)
     until = 0.0

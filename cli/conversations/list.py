@@ -35,7 +35,7 @@ _COLUMNS = (
 def list_conversations(tenant: str, limit: int, as_json: bool, data_dir: Path) -> None:
     """List conversations, that with the newest message first.
 
-    NUMBER is your own one, as the provider names it. UNREAD counts the customer's messages that nobody has marked as
+    NUMBER is your own number, by the provider's id. UNREAD counts the customer's messages that nobody has marked as
     read. Nothing of the customer is shown.
 
     \b

@@ -27,8 +27,8 @@ _SENDER = re.compile(r"[0-9a-f]{40}")
 class DrainTask:
     """One page of a drain. `sender` is the sender's id, a hash. `since` is when all services know that the sender may
     send again, and the drain runs: another reconnect begins another drain. `cursor` is where the page begins, "" for
-    the first; `page` counts from 0. `after_limit`: it is connected as before, and the
-    provider's limit on its messages a second is over; for the log alone.
+    the first; `page` counts from 0. `after_limit`: it runs because a rate limit is over, and not after a reconnect; the
+    log says so.
     """
 
     sender: str
