@@ -36,7 +36,7 @@ class Waits:
 
     retry: Backoff = Backoff(timedelta(seconds=10), 2, timedelta(seconds=300))
     throughput: Backoff = Backoff(timedelta(seconds=1), 4, timedelta(seconds=32))  # too many a second; 1-2 s first
-    limited: Backoff = Backoff(timedelta(seconds=30), 4, timedelta(seconds=250))  # a sender stays limited: the others
+    limited: Backoff = Backoff(timedelta(seconds=60), 4, timedelta(seconds=200))  # a sender stays limited: the others
     pair: Backoff = Backoff(timedelta(seconds=1), 4, timedelta(seconds=256))  # too many messages to one contact
     account: Backoff = Backoff(timedelta(seconds=60), 2, timedelta(seconds=3600))  # too many calls of the account
     maintenance: timedelta = timedelta(seconds=30)  # an upgrade of the sender, of at most a minute; 30-60 s

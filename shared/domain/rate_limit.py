@@ -3,7 +3,8 @@
 The mark is noted at an answer `Limited` about the sender's messages a second. While it holds, no other message of the
 sender is tried. Once it is over, whichever message comes first is tried: nobody is elected. As many are tried as the
 queue runs at once, because the first answer that is another `Limited` renews the mark for all. Those messages come back
-when they are due, so a few always look again soon; every other one does within `limits.waits.limited.longest`.
+when they are due, so a few always look again soon; every other one does within one and a half times
+`limits.waits.limited.longest`.
 
 A mark that was renewed several times tells that messages may be waiting for long. The first accepted send deletes it
 and starts a drain. One that is short makes a message wait until its end and no longer: a sender that has only sent too
@@ -15,7 +16,7 @@ from datetime import datetime, timedelta
 
 from shared.domain.limits import Limits, Waits
 from shared.domain.verdicts import Accepted, Limited, LimitScope, SendVerdict
-from shared.domain.waits import asked_for, jittered
+from shared.domain.waits import asked_for, spread
 
 LIMITED = Limited.label
 """Why a message waits: the provider limits how many messages a second its sender sends."""
@@ -51,8 +52,8 @@ def after_answer(
 
 
 def look_again(mark: RateLimit, hop: int, waits: Waits, now: datetime, jitter: float) -> datetime:
-    """When a message that the mark holds back looks again."""
-    return max(mark.until, now + jittered(waits.limited.after(hop), jitter)) if _is_long(mark, waits) else mark.until
+    """When a message that the mark holds back looks again. Those of a limit that lasts do not look together."""
+    return max(mark.until, now + spread(waits.limited.after(hop), jitter)) if _is_long(mark, waits) else mark.until
 
 
 def is_lifted(before: RateLimit | None, after: RateLimit | None, waits: Waits) -> bool:

@@ -14,6 +14,13 @@ def jittered(wait: timedelta, jitter: float) -> timedelta:
     return wait * (1 - SPREAD + 2 * SPREAD * jitter)
 
 
+def spread(wait: timedelta, jitter: float) -> timedelta:
+    """Half of the wait at jitter 0 and one and a half at 1, for a thousand that began to wait at once: each second an
+    equal part of them is due.
+    """
+    return wait * (0.5 + jitter)
+
+
 def before_retry(attempt: int, waits: Waits, jitter: float) -> timedelta:
     """After attempt n: min(300, 5 * 2^n) s, which is 10, 20, 40 and so on."""
     return jittered(waits.retry.after(attempt - 1), jitter)

@@ -284,7 +284,7 @@ NUMBERS: Mapping[Any, Mapping[str, Any]] = {
     Waits(): {
         "retry": backoff(10, 2, 300),
         "throughput": backoff(1, 4, 32),
-        "limited": backoff(30, 4, 250),
+        "limited": backoff(60, 4, 200),
         "pair": backoff(1, 4, 256),
         "account": backoff(60, 2, 3600),
         "maintenance": 30,

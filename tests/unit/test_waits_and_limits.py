@@ -11,7 +11,7 @@ from shared.domain.limits import Backoff, Limits
 from shared.domain.record import Kind
 from shared.domain.retention import RAW_PAYLOAD_BYTES, UNKNOWN_SENDER_PAYLOAD_BYTES, retention
 from shared.domain.verdicts import Limited, LimitScope, Retry
-from shared.domain.waits import after_outage, asked_for, before_limited, before_retry, jittered
+from shared.domain.waits import after_outage, asked_for, before_limited, before_retry, jittered, spread
 from tests.support.builders import NOW
 
 LIMITS = Limits()
@@ -116,12 +116,17 @@ def test_jitter_spreads_a_wait_by_a_fifth(jitter: float, wait: float) -> None:
     assert jittered(seconds(100), jitter) == seconds(wait)
 
 
+@pytest.mark.parametrize(("jitter", "wait"), [(0, 50), (0.25, 75), (0.5, 100), (0.75, 125), (1, 150)])
+def test_wait_of_a_thousand_is_spread_by_a_half(jitter: float, wait: float) -> None:
+    assert spread(seconds(100), jitter) == seconds(wait)
+
+
 @pytest.mark.parametrize(
     ("backoff", "waits"),
     [
         pytest.param(WAITS.predecessor, (0.3, 0.6, 1.2, 2.4, 4.8, 9.6, 19.2, 38.4, 38.4), id="predecessor: 0.3 s, k 7"),
         pytest.param(WAITS.outage, (10, 20, 40, 80, 160, 300, 300), id="outage: 10 s doubling to 5 min"),
-        pytest.param(WAITS.limited, (30, 120, 250, 250), id="limited: 30 s, times 4, to a little less than 5 min"),
+        pytest.param(WAITS.limited, (60, 200, 200), id="limited: 60 s, times 4, to 200 s"),
         pytest.param(WAITS.doubt, (15, 30, 60, 120, 240, 240), id="doubt: 15 s, k 4"),
         pytest.param(WAITS.block, (600, 1200, 2400, 4800, 9600, 19200, 21600), id="blocked: 10 min doubling to 6 h"),
     ],
