@@ -24,11 +24,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
 from shared.domain.identity import message_event_id, outbound_key
+from shared.domain.record import State
 from tests.support.stack import SECRET, TASK_TOKEN, TEAM, Stack, as_operator
 
 FACTOR = 1.5
@@ -66,7 +67,9 @@ Samples = Mapping[tuple[str, str], Sequence[float]]
 
 
 def make_stack(data_dir: Path, store: str) -> Stack:
-    """A stack at the protocol's own speed, not started. Its handler does what the message says."""
+    """A stack at the protocol's own speed, not started. Its handler does what the message says. As in a project, the
+    sweep gives no other task to a message that has waited for half a minute.
+    """
     settings = {
         "HANDLER": "scripted:handle",
         "HANDLER_CALLS": str(data_dir / "calls.jsonl"),
@@ -74,6 +77,7 @@ def make_stack(data_dir: Path, store: str) -> Stack:
         "PYTHONPATH": str(TEAM),
         "META_APP_SECRET": SECRET,
         "INTERNAL_TASK_TOKEN": TASK_TOKEN,
+        "SWEEP_AFTER": "600s",
     }
     return Stack(data_dir, (), settings, store)
 
@@ -141,8 +145,15 @@ def _refused(stack: Stack, tenant: str, code: int, status: int) -> Iterator[None
     stack.fault("send", "error", code=code, status=status, times=0, match={"phone_number_id": number_of(tenant)})
     for _ in range(QUEUED):
         say(stack, tenant, "hello")
+    stack.wait_until(lambda: _waiting(stack, tenant) >= QUEUED, "its messages wait", 120)
     with _under_way(_every(1, lambda: say(stack, tenant, "hello"))):
         yield
+
+
+def _waiting(stack: Stack, tenant: str) -> int:
+    """Messages of the tenant that the provider has not taken."""
+    count: int = stack.store.load(tenant, datetime.now(UTC)).messages[State.PENDING]
+    return count
 
 
 @contextmanager
