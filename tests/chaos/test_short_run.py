@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cli.chaos.message_fate import BAD
-from tests.support import stack
+from tests.support import forked, stack
 from tests.support.stack import ROOT, clean_environment, need_server_of
 
 TEAM = Path(__file__).with_name("team")
@@ -28,13 +28,8 @@ def command(data_dir: Path, *options: str) -> list[str]:
 
 def chaos(data_dir: Path, *options: str, **settings: str) -> tuple[int, dict[str, Any]]:
     """A run to its end: the exit code, and what it found."""
-    ended = subprocess.run(
-        command(data_dir, *SHORT, "--json", *options),
-        cwd=ROOT,
-        env=environment(**settings),
-        capture_output=True,
-        text=True,
-    )
+    words = ["--data-dir", str(data_dir), *SHORT, "--json", *options]
+    ended = forked.run(["cli.main", "chaos", *words], environment(**settings), seconds=600)
     assert ended.stdout, ended.stderr
     return ended.returncode, json.loads(ended.stdout)
 
@@ -170,9 +165,7 @@ def test_ctrl_c_ends_it_cleanly_with_the_table_so_far(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_call_is_refused_in_a_sentence(options: tuple[str, ...], sentence: str, tmp_path: Path) -> None:
-    ended = subprocess.run(
-        command(tmp_path / "data", *options), cwd=ROOT, env=environment(), capture_output=True, text=True
-    )
+    ended = stack.cli("chaos", "--data-dir", str(tmp_path / "data"), *options)
 
     assert ended.returncode == 2
     assert sentence in ended.stderr
@@ -181,9 +174,7 @@ def test_a_wrong_call_is_refused_in_a_sentence(options: tuple[str, ...], sentenc
 
 def test_directory_that_cannot_be_created_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    ended = subprocess.run(
-        command(tmp_path / "file" / "data"), cwd=ROOT, env=environment(), capture_output=True, text=True
-    )
+    ended = stack.cli("chaos", "--data-dir", str(tmp_path / "file" / "data"))
 
     assert ended.returncode == 1
     assert ended.stderr.startswith("pombo: Cannot write to ")
@@ -191,7 +182,7 @@ def test_directory_that_cannot_be_created_is_reported_in_one_line(tmp_path: Path
 
 
 def test_existing_directory_is_refused(tmp_path: Path) -> None:
-    ended = subprocess.run(command(tmp_path), cwd=ROOT, env=environment(), capture_output=True, text=True)
+    ended = stack.cli("chaos", "--data-dir", str(tmp_path))
 
     assert ended.returncode == 1
     assert "Name a new directory" in ended.stderr

@@ -62,7 +62,7 @@ UNREADABLE = {
 def lines_of_a_run(directory: Path) -> list[Line]:
     """Every line that a service wrote."""
     settings = {**SETTINGS, "HANDLER_CALLS": str(directory / "calls.jsonl")}
-    with Stack(directory / "data", settings=settings) as stack:
+    with Stack(directory / "data", settings=settings, is_forked=True) as stack:
         _all_that_happens(stack)
         _another_credential(stack)
         _missing_queue(stack)

@@ -203,7 +203,7 @@ def _faults(outage: Outage, account: Account) -> Iterator[str]:
         yield f"the first message went {account.first_after:.0f} s after the return; {within:.0f} s are allowed"
 
 
-def make_stack(data_dir: Path, store: str, sweep: bool, **settings: str) -> Stack:
+def make_stack(data_dir: Path, store: str, sweep: bool, is_forked: bool = False, **settings: str) -> Stack:
     """A stack with Pombo's own limits, not started."""
     chosen = {
         "TIME_SCALE": str(SCALE),
@@ -215,7 +215,7 @@ def make_stack(data_dir: Path, store: str, sweep: bool, **settings: str) -> Stac
         "INTERNAL_TASK_TOKEN": TASK_TOKEN,
         **settings,
     }
-    return Stack(data_dir, () if sweep else ("--no-sweep",), chosen, store)
+    return Stack(data_dir, () if sweep else ("--no-sweep",), chosen, store, is_forked=is_forked)
 
 
 def row(store: str, sweep: bool, outage: Outage, account: Account) -> str:

@@ -36,7 +36,7 @@ def check(stack: Stack, backend: Backend, outage: Outage) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind == "502")) for kind in KINDS])
 def test_minute_without_the_backend_loses_and_doubles_nothing(running: Running, kind: str) -> None:
     check(*running("sqlite", True), Outage(kind, 1, 40))
 

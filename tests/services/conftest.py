@@ -50,7 +50,7 @@ def make_stack(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Stack]
     def make(*options: str, store: str = "sqlite", **settings: str) -> Stack:
         need_server_of(store)
         data_dir = tmp_path_factory.mktemp("stack") / "data"
-        return Stack(data_dir, ("--no-sweep", *options), settings_for(data_dir, **settings), store)
+        return Stack(data_dir, ("--no-sweep", *options), settings_for(data_dir, **settings), store, is_forked=True)
 
     return make
 

@@ -54,7 +54,7 @@ NOT_TEXT = b"\xff\xfe"
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    with Stack(tmp_path_factory.mktemp("terminals") / "data", options=()) as stack:
+    with Stack(tmp_path_factory.mktemp("terminals") / "data", options=(), is_forked=True) as stack:
         yield stack
 
 

@@ -112,7 +112,7 @@ def test_killed_server_restarts_at_its_port_and_the_stack_continues(plain: Stack
 @served
 def test_stored_records_survive_a_full_restart_unless_in_memory(tmp_path: Path, store: str) -> None:
     need_server_of(store)
-    with Stack(tmp_path / "data", store_name=store) as stack:
+    with Stack(tmp_path / "data", store_name=store, is_forked=True) as stack:
         message_id = json.loads(stack.cli("say", "hello", "--wait", "--json").stdout)["message_id"]
         port = store_port(stack)
 
@@ -125,7 +125,7 @@ def test_stored_records_survive_a_full_restart_unless_in_memory(tmp_path: Path, 
 @served
 def test_up_that_is_killed_leaves_no_server_behind(tmp_path: Path, store: str) -> None:
     need_server_of(store)
-    stack = Stack(tmp_path / "data", store_name=store)
+    stack = Stack(tmp_path / "data", store_name=store, is_forked=True)
     stack.start()
     stack.http.close()
     assert stack.described["pids"]["store"] in processes_of(stack.data_dir)
@@ -138,7 +138,7 @@ def test_up_that_is_killed_leaves_no_server_behind(tmp_path: Path, store: str) -
 @served
 def test_server_that_must_not_restart_stays_down_and_is_reported(tmp_path: Path, store: str) -> None:
     need_server_of(store)
-    with Stack(tmp_path / "data", ("--no-sweep", "--no-restart"), store_name=store) as stack:
+    with Stack(tmp_path / "data", ("--no-sweep", "--no-restart"), store_name=store, is_forked=True) as stack:
         stack.kill("store")
 
         for service in SERVICES:
@@ -178,7 +178,7 @@ def test_a_server_that_the_environment_names_is_used_and_left_running(tmp_path: 
         settings = dict(found)
         pid = int(settings.pop("PID"))
         (setting, address) = next(iter(settings.items()))
-        with Stack(tmp_path / "data", settings=settings, store_name=store) as stack:
+        with Stack(tmp_path / "data", settings=settings, store_name=store, is_forked=True) as stack:
             assert stack.described["pids"]["store"] is None
             assert stack.environment[setting] == address
             assert "store" not in json.loads((stack.data_dir / "ports.json").read_text())
@@ -305,7 +305,7 @@ def test_redis_that_cannot_be_run_is_reported_in_one_line(tmp_path: Path) -> Non
 def test_the_servers_port_is_the_sixth_after_the_first(tmp_path: Path) -> None:
     need_server_of("redis")
     first = eight_free_ports()
-    with Stack(tmp_path / "data", ("--no-sweep", "--ports", str(first)), store_name="redis") as stack:
+    with Stack(tmp_path / "data", ("--no-sweep", "--ports", str(first)), store_name="redis", is_forked=True) as stack:
         assert stack.described["webhook"].endswith(f":{first}")
         assert stack.described["tasks"].endswith(f":{first + 3}")
         assert stack.environment["REDIS_URL"] == f"redis://127.0.0.1:{first + 6}/0"
@@ -342,7 +342,7 @@ def test_the_store_is_the_options_or_the_environments(
     tmp_path: Path, settings: dict[str, str], options: tuple[str, ...], store: str
 ) -> None:
     need_server_of(store)
-    with Stack(tmp_path / "data", ("--no-sweep", *options), settings) as stack:
+    with Stack(tmp_path / "data", ("--no-sweep", *options), settings, is_forked=True) as stack:
         assert stack.described["store"] == store == stack.environment["STORE"]
         assert (stack.described["pids"]["store"] is None) == (store == "sqlite")
         result = cli("say", "hello", "--wait", "--data-dir", str(stack.data_dir))

@@ -31,7 +31,7 @@ from shared.domain.identity import message_event_id, outbound_key, sender_id
 from shared.domain.marks import Marks
 from shared.domain.record import Delivery
 from shared.logs import EVENTS
-from tests.support import log_table
+from tests.support import forked, log_table
 from tests.support.machine import missing
 
 T = TypeVar("T")
@@ -118,22 +118,13 @@ def signed(body: bytes, secret: str = SECRET) -> dict[str, str]:
 
 def cli(*arguments: str, env: Mapping[str, str] | None = None, seconds: float = 90) -> subprocess.CompletedProcess[str]:
     """Run one pombo command to its end."""
-    return subprocess.run(
-        command(*arguments), cwd=ROOT, env=env or clean_environment(), capture_output=True, text=True, timeout=seconds
-    )
+    return forked.run(["cli.main", *arguments], env or clean_environment(), seconds=seconds)
 
 
 def as_operator(stack: "Stack", *arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
     """Run a pombo command on a stack as its operator, who has its secrets, with this on its standard input."""
-    return subprocess.run(
-        command(*arguments, "--data-dir", str(stack.data_dir)),
-        cwd=ROOT,
-        env=clean_environment(META_APP_SECRET=SECRET, INTERNAL_TASK_TOKEN=TASK_TOKEN),
-        input=given,
-        capture_output=True,
-        text=True,
-        timeout=90,
-    )
+    environment = clean_environment(META_APP_SECRET=SECRET, INTERNAL_TASK_TOKEN=TASK_TOKEN)
+    return forked.run(["cli.main", *arguments, "--data-dir", str(stack.data_dir)], environment, given)
 
 
 def command(*arguments: str) -> list[str]:
@@ -202,11 +193,13 @@ class Stack:
     store_name: str = "sqlite"
     root: Path = ROOT
     """The checkout whose Pombo runs."""
+    is_forked: bool = field(default=False, kw_only=True)
+    """Whether its processes are forked (forked.py), and not started one by one as a user's are."""
 
     def __post_init__(self) -> None:
         self.http = httpx.Client(trust_env=False, timeout=30)
         self.sent: deque[str] = deque(maxlen=2000)
-        self.process: subprocess.Popen[str] | None = None
+        self.process: subprocess.Popen[str] | forked.Process | None = None
         self._store: Any = None
 
     # ---- its life
@@ -245,16 +238,14 @@ class Stack:
     def _first_line(self) -> str:
         """What `pombo up` prints once it is ready; empty if it ended before."""
         self.errors = (self.data_dir / "up.stderr").open("a+")
-        self.process = subprocess.Popen(
-            command(
-                "up", "--json", "--ports", "0", "--data-dir", str(self.data_dir), *self._store_option(), *self.options
-            ),
-            cwd=self.root,
-            env=clean_environment(**self.settings),
-            stdout=subprocess.PIPE,
-            stderr=self.errors,
-            text=True,
-        )
+        up = ("up", "--json", "--ports", "0", "--data-dir", str(self.data_dir), *self._store_option(), *self.options)
+        environment = clean_environment(**self.settings)
+        if self.is_forked:
+            self.process = forked.start(["cli.main", *up], environment, self.errors)
+        else:
+            self.process = subprocess.Popen(
+                command(*up), cwd=self.root, env=environment, stdout=subprocess.PIPE, stderr=self.errors, text=True
+            )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
