@@ -102,6 +102,16 @@ class Pombo:
         store: Any = self.webhook.store.port
         return int(store._file.read(lambda db: db.execute("SELECT count(*) FROM records").fetchone())[0])
 
+    def forget_what_waits(self) -> None:
+        """What was not followed is in the way of the same person's next messages."""
+        store: Any = self.webhook.store.port
+        store._file.write(lambda db: db.execute("DELETE FROM records WHERE state = 'pending'"))
+
+    def place(self, key: str) -> str:
+        """Where it stands among its person's messages."""
+        record = self.get(key)
+        return (record and record.position) or ""
+
     def get(self, key: str) -> Delivery | None:
         found: Delivery | None = self.webhook.store.port.get(key)
         return found
@@ -265,8 +275,9 @@ def check_webhook(pombo: Pombo, given: Webhook) -> None:
     reports = [event for event in parsed.events if isinstance(event, ReceiptReceived)]
     for blocked in receipts.blocks(reports):  # a receipt may block the number, and the replies would wait
         pombo.webhook.store.port.change_marks(sender_id(*blocked), unblocked)
-    for key in keys[:FOLLOWED]:
+    for key in sorted(keys, key=pombo.place)[:FOLLOWED]:
         follow(pombo, key)
+    pombo.forget_what_waits()
     check_log(pombo.logged())
 
 
