@@ -459,6 +459,20 @@ def test_a_listing_reads_by_an_index_and_not_the_whole_file(path, store, listing
     assert not [step for step in plan if step.startswith("SCAN") and "INDEX" not in step and "subquery" not in step]
 
 
+def test_what_is_in_the_way_in_a_turn_is_found_by_an_index_of_open_records(path, store):
+    store.ping()
+    with sql(path) as db:
+        asked = []
+        db.set_trace_callback(asked.append)
+        listings.last_in_turn(db, "a/0/", "a/1/")
+        db.set_trace_callback(None)
+        (query,) = asked
+        plan = [step for *_, step in db.execute(f"EXPLAIN QUERY PLAN {query}")]
+        assert plan == ["SEARCH records USING INDEX records_by_place (<expr>>? AND <expr><?)"]
+        ((made,),) = db.execute("SELECT sql FROM sqlite_master WHERE name = 'records_by_place'")
+        assert made.endswith(" WHERE state IN ('leased', 'pending')"), "a write of any other record evaluates no JSON"
+
+
 @pytest.mark.parametrize("between", [(None, None), (NOW, NOW)])
 @pytest.mark.parametrize("after", [None, ("2026-03-01T12:00:00.000000+00:00", "a" * 40)])
 def test_a_history_reads_its_page_by_an_index_and_sorts_nothing(path, store, between, after):

@@ -44,6 +44,8 @@ iif(json_valid(body), CASE state
 END, NULL)
 """
 """The place of a record in the index of turns, as shared.domain.turns.place has it; NULL for none."""
+HAS_PLACE = "state IN ('leased', 'pending')"
+"""No other record has a place. By the column, so that a write of any other record evaluates no JSON."""
 
 _ADDED: Mapping[str, str] = {
     "registry": """
@@ -86,7 +88,7 @@ _ADDED: Mapping[str, str] = {
         PRIMARY KEY (id, received_at, key)
     ) WITHOUT ROWID
     """,
-    "records_by_turn": f"CREATE INDEX IF NOT EXISTS records_by_turn ON records ({PLACE}) WHERE {PLACE} IS NOT NULL",
+    "records_by_place": f"CREATE INDEX IF NOT EXISTS records_by_place ON records ({PLACE}) WHERE {HAS_PLACE}",
     "marks_troubled": f"CREATE INDEX IF NOT EXISTS marks_troubled ON marks (id) WHERE {TROUBLED}",
 }
 """Adds what files of layout 3 may lack (layout 4), by name."""
