@@ -46,6 +46,8 @@ class Conversation:
     """The name that its id is made of."""
     aliases: frozenset[str] = frozenset()
     """The contact's other names: a number, a former user id."""
+    lost: frozenset[str] = frozenset()
+    """Those of its names that the contact no longer has: who comes by one of them alone may be another person."""
     formerly: tuple[str, ...] = ()
     """The ids of conversations that became this one; their messages keep them. The newest first."""
     last_inbound_at: datetime | None = None
@@ -62,6 +64,15 @@ class Conversation:
     """What a newer version of Pombo keeps in it."""
     version: int | None = field(default=None, compare=False)
     """The store's version of what was read; None: it is not stored."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All names that the contact has, or had."""
+        return self.aliases | {self.contact}
+
+    def is_of(self, names: Sequence[str]) -> bool:
+        """Whether who has these names is its contact. A name that the contact has lost says nothing."""
+        return any(name in self.names and name not in self.lost for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +100,11 @@ ConversationEntry = Conversation | Alias | SenderLane
 def conversation_id(id_key: bytes, provider: str, sender: str, contact: str) -> str:
     """The id of a sender's conversation with a contact, by one of the contact's names."""
     return keyed_hash(id_key, "conversation", provider, sender, contact)
+
+
+def name_of_next_owner(name: str, owner: int) -> str:
+    """What stands for a name in an id once this many contacts have lost it, so that their conversations keep theirs."""
+    return f"{name} {owner}" if owner else name
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +171,17 @@ def linked(
     return known, Alias(id, conversation.id, found.version if found else None)
 
 
+def without_name(conversation: Conversation, lost: str, names: Sequence[str]) -> Conversation:
+    """The conversation of a contact that has lost one of its names, and has the others of these."""
+    return replace(conversation, lost=conversation.lost.difference(names) | {lost})
+
+
 def merged(into: Conversation, other: Conversation) -> Conversation:
     """The conversation with all that another one of the same contact has, which becomes an alias."""
     return replace(
         into,
-        aliases=into.aliases | other.aliases | {other.contact},
+        aliases=into.aliases | other.names,
+        lost=into.lost | other.lost,
         formerly=(*into.formerly, other.id, *other.formerly),
         last_inbound_at=_later(into.last_inbound_at, other.last_inbound_at),
         last_message_at=_later(into.last_message_at, other.last_message_at),

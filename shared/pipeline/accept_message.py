@@ -19,6 +19,7 @@ from shared.domain.identity import api_message_key
 from shared.domain.limits import Limits
 from shared.domain.outbound.messages import OutboundMessage
 from shared.domain.outbound.recipient import Recipient
+from shared.domain.phone_numbers import without_variant
 from shared.domain.record import Delivery, Kind, Retries
 from shared.domain.tenants import Sender
 from shared.pipeline.clock import Clock
@@ -107,7 +108,7 @@ class AcceptMessage:
         conversations, sender = self.conversations, request.sender
         if conversations is None:
             return record, self.store.create(record)
-        names = [request.recipient.contact]
+        names = [without_variant(request.recipient.contact)]
         party = Party(sender.tenant, sender.provider, sender.provider_id, sender.order, names)
 
         def commit() -> tuple[Delivery, Created | Exists]:

@@ -13,10 +13,13 @@ from shared.domain.conversations import (
     Thread,
     conversation_id,
     linked,
+    name_of_next_owner,
+    without_name,
 )
 from shared.domain.errors import ConversationChanged, StoreUnavailable, UnknownState
 from shared.domain.identity import sender_id
 from shared.domain.messages import Message
+from shared.domain.phone_numbers import without_variant
 from shared.domain.tenants import Order
 from shared.pipeline.clock import Clock
 from shared.pipeline.ports import Store
@@ -35,13 +38,16 @@ _MOST_ALIASES = 4
 
 @dataclass(frozen=True, slots=True)
 class Party:
-    """Both sides of a conversation. `names`: what is known of the contact, the name that counts first."""
+    """Both sides of a conversation. `names`: what is known of the contact, the name that counts first. `lost`: the one
+    of them that the contact no longer has.
+    """
 
     tenant: str
     provider: str
     sender: str
     order: Order
     names: Sequence[str]
+    lost: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,32 +61,34 @@ class Conversations:
 
     def thread(self, party: Party) -> Thread:
         """The contact's conversation, perhaps a new one. One read if its first name leads to it and it knows the
-        others; two more at most. Raises StoreUnavailable and UnknownState.
+        others; two more at most, unless another contact had one of the names before. Raises StoreUnavailable and
+        UnknownState.
         """
-        ids = {name: conversation_id(self.id_key, party.provider, party.sender, name) for name in party.names}
-        first = ids[party.names[0]]
-        lane = self._lane_of(party.provider, party.sender, party.order)
-        read = self.store.conversation_entries([first, *([lane] if lane else [])])
-        conversation = followed(self.store, read.get(first)) or _new(party, first, read.get(first))
+        first, others = party.names[0], party.names[1:]
+        read, lane = self._read(self._id(party, first), party.provider, party.sender, party.order)
+        id, entry, conversation = self._current(party, first, read)
+        conversation = conversation or _new(party, id, entry)
+        unknown = [name for name in others if name not in conversation.names]
+        read = self.store.conversation_entries([self._id(party, name) for name in unknown]) if unknown else {}
         aliases: list[Alias] = []
-        unknown = [name for name in party.names[1:] if name not in {conversation.contact, *conversation.aliases}]
-        others = self.store.conversation_entries([ids[name] for name in unknown]) if unknown else {}
         for name in unknown:
-            conversation, alias = linked(conversation, name, ids[name], others.get(ids[name]))
-            aliases += [alias] if alias else []
-        return Thread(conversation, tuple(aliases), _lane_in(read, lane), self.is_ordered)
+            id, entry, _ = self._current(party, name, read)
+            conversation, alias = linked(conversation, name, id, entry)
+            has_new_owner = name == party.lost and isinstance(entry, Alias)
+            aliases += [alias] if alias and not has_new_owner else []
+        if party.lost is not None:
+            conversation = without_name(conversation, party.lost, party.names)
+        return Thread(conversation, tuple(aliases), lane, self.is_ordered)
 
     def thread_of(self, id: str, provider: str, sender: str, order: Order) -> Thread | None:
         """The conversation with this id, or that which it became; None if there is none. Raises as `thread` does."""
-        lane = self._lane_of(provider, sender, order)
-        read = self.store.conversation_entries([id, *([lane] if lane else [])])
+        read, lane = self._read(id, provider, sender, order)
         conversation = followed(self.store, read.get(id))
-        return Thread(conversation, (), _lane_in(read, lane), self.is_ordered) if conversation else None
+        return Thread(conversation, (), lane, self.is_ordered) if conversation else None
 
     def readable_thread(self, party: Party) -> Thread | None:
         """As `thread`; None if this version cannot read the conversation: it holds up no message."""
-        id = conversation_id(self.id_key, party.provider, party.sender, party.names[0])
-        return _readable(id, lambda: self.thread(party))
+        return _readable(self._id(party, party.names[0]), lambda: self.thread(party))
 
     def readable_thread_of(self, id: str, provider: str, sender: str, order: Order) -> Thread | None:
         """As `thread_of`; also None if this version cannot read the conversation."""
@@ -98,6 +106,33 @@ class Conversations:
                 if self.clock.monotonic() > give_up:
                     raise StoreUnavailable("The store is busy.") from error
                 self.clock.sleep(LONGEST_PAUSE * self.clock.jitter())
+
+    def _read(
+        self, id: str, provider: str, sender: str, order: Order
+    ) -> tuple[Mapping[str, ConversationEntry], SenderLane | None]:
+        """What is stored under this id, and the sender's lane if it counts: one read."""
+        lane = self._lane_of(provider, sender, order)
+        read = self.store.conversation_entries([id, *([lane] if lane else [])])
+        return read, _lane_in(read, lane)
+
+    def _current(
+        self, party: Party, name: str, read: Mapping[str, ConversationEntry]
+    ) -> tuple[str, ConversationEntry | None, Conversation | None]:
+        """The id that a name of this contact has, what is stored under it, and the conversation that it leads to. Those
+        of other contacts that have lost the name are passed over. `read`: what is stored under the first id to look at.
+        """
+        id, owner = self._id(party, name), 0
+        while True:
+            found = read.get(id)
+            conversation = followed(self.store, found)
+            if conversation is None or name not in conversation.lost or conversation.is_of(party.names):
+                return id, found, conversation
+            owner += 1
+            id = self._id(party, name, owner)
+            read = self.store.conversation_entries([id])
+
+    def _id(self, party: Party, name: str, owner: int = 0) -> str:
+        return conversation_id(self.id_key, party.provider, party.sender, name_of_next_owner(name, owner))
 
     def _lane_of(self, provider: str, sender: str, order: Order) -> str | None:
         return sender_id(provider, sender) if order is Order.SENDER and self.is_ordered else None
@@ -121,10 +156,29 @@ def _readable(id: str, read: Callable[[], Thread | None]) -> Thread | None:
 
 
 def names_of(message: Message) -> Sequence[str]:
-    """What a message says of its contact: first the stable id, then the number, then what replaces them from now on."""
+    """What a message says of its contact: first the stable id, then the number, then what replaces them from now on. A
+    number has one form, whichever the provider wrote.
+    """
     contact, system = message.contact, message.system
-    named = (contact.id, contact.phone, system and system.user_id, system and system.wa_id)
+    stable = contact.id if contact.id != contact.phone else None
+    named = (
+        system and system.previous_user_id,
+        stable,
+        _number(contact.phone),
+        system and system.user_id,
+        system and _number(system.wa_id),
+    )
     return list(dict.fromkeys(name for name in named if name))
+
+
+def name_lost(message: Message) -> str | None:
+    """The number that its contact no longer has, because the message says that they have another one now."""
+    old, new = _number(message.contact.phone), _number(message.system.wa_id if message.system else None)
+    return old if new not in (None, old) else None
+
+
+def _number(text: str | None) -> str | None:
+    return without_variant(text) if text else None
 
 
 def _new(party: Party, id: str, replaced: ConversationEntry | None) -> Conversation:

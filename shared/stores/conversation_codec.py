@@ -14,7 +14,10 @@ from shared.stores.codec import Plain, as_moment, moment, moment_or_none
 
 _NAMES = ("tenant", "provider", "sender", "contact", "unread", "assignee")
 KNOWN = frozenset(
-    {"kind", "of", "aliases", "formerly", "last_inbound_at", "last_message_at", "last_outbound", "state", *_NAMES}
+    {
+        *("kind", "of", "aliases", "lost", "formerly"),
+        *("last_inbound_at", "last_message_at", "last_outbound", "state", *_NAMES),
+    }
 )
 """The fields of all kinds that this version knows."""
 
@@ -28,6 +31,7 @@ def encode(entry: ConversationEntry) -> Plain:
                 "kind": "conversation",
                 **{name: getattr(entry, name) for name in _NAMES},
                 "aliases": sorted(entry.aliases),
+                "lost": sorted(entry.lost),
                 "formerly": list(entry.formerly),
                 "last_inbound_at": moment_or_none(entry.last_inbound_at),
                 "last_message_at": moment_or_none(entry.last_message_at),
@@ -64,6 +68,7 @@ def _conversation(id: str, plain: Mapping[str, Any], version: int | None) -> Con
         sender=_text(plain["sender"]),
         contact=_text(plain["contact"]),
         aliases=frozenset(map(_text, plain["aliases"])),
+        lost=frozenset(map(_text, plain.get("lost", ()))),
         formerly=tuple(map(_text, plain["formerly"])),
         last_inbound_at=_time(plain["last_inbound_at"]),
         last_message_at=_time(plain["last_message_at"]),

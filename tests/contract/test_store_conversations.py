@@ -40,6 +40,7 @@ def a_conversation(id: str = ONE, **changes: Any) -> Conversation:
 
 WHOLE = a_conversation(
     aliases=frozenset({"15550002222", "user.1"}),
+    lost=frozenset({"user.1"}),
     formerly=(THREE, TWO),
     last_inbound_at=at(-0.000001),
     last_message_at=at(0.999999),

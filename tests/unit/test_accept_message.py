@@ -15,7 +15,7 @@ from shared.domain.outbound.recipient import Recipient
 from shared.domain.record import Delivery, Retries, State
 from shared.domain.tenants import Sender
 from shared.pipeline.accept_message import AcceptMessage, IdempotencyConflict, MessageRequest, SenderUnusable
-from shared.pipeline.conversations import Conversations
+from shared.pipeline.conversations import Conversations, Party
 from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.recent_marks import RecentMarks
 from shared.stores.sqlite.store import SqliteStore
@@ -137,6 +137,22 @@ def test_message_waits_for_the_one_before_it_to_the_same_contact(world: World) -
     assert world.stored(first).conversation == world.stored(second).conversation is not None
     other = replace(REQUEST, recipient=Recipient("15550003333", {"to": "+15550003333"}))
     assert world.stored(world.accept(other)).after is None
+
+
+def test_message_is_in_the_conversation_that_the_contacts_own_messages_are_in(world: World) -> None:
+    party = Party("default", "meta", SENDER.provider_id, SENDER.order, ["15550002222"])
+    own = Conversations(world.store.port, world.clock, b"a key").thread(party).conversation
+    stored = world.stored(world.accept(REQUEST))
+    kept = world.store.port.conversation_entries([own.id])[own.id]
+    assert (stored.conversation, kept.tenant, kept.provider) == (own.id, "default", "meta")
+
+
+def test_messages_to_both_forms_of_a_number_share_a_lane_and_go_as_given(world: World) -> None:
+    forms = ("5215550002222", "525550002222")
+    asked = [replace(REQUEST, recipient=Recipient(form, {"to": f"+{form}"})) for form in forms]
+    first, second = (world.stored(world.accept(request)) for request in asked)
+    assert (second.conversation, second.after) == (first.conversation, first.key)
+    assert [(one.contact, one.payload["to"]) for one in (first, second)] == [(form, f"+{form}") for form in forms]
 
 
 def test_message_for_later_takes_no_place_among_those_of_now(world: World) -> None:

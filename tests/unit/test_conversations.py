@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from shared.domain.conversations import (
     Alias,
@@ -27,7 +29,8 @@ from shared.domain.message_parts import System
 from shared.domain.messages import Contact, Message
 from shared.domain.record import Delivery, Kind, State
 from shared.domain.tenants import Order
-from shared.pipeline.conversations import Conversations, Party, names_of
+from shared.pipeline.conversations import Conversations, Party, name_lost, names_of
+from shared.stores.conversation_codec import decode, encode
 from shared.stores.firestore.conversations import contended_id
 from shared.stores.sqlite.store import SqliteStore
 from tests.support.builders import LIMITS, NOW, at, pending
@@ -35,6 +38,7 @@ from tests.support.pipelines import Clock
 
 KEY, SENDER = b"a key", "100000000000001"
 USER, NUMBER, NEW_NUMBER = "US.13491208655302741918", "15550002222", "15550003333"
+MEXICAN, BRAZILIAN = ("525550002222", "5215550002222"), ("551185502222", "5511985502222")
 
 
 @pytest.fixture
@@ -47,17 +51,23 @@ def conversations(store: SqliteStore) -> Conversations:
     return Conversations(store, Clock(), KEY)
 
 
-def party(*names: str, order: Order = Order.CONTACT) -> Party:
-    return Party("default", "meta", SENDER, order, names)
+def party(*names: str, order: Order = Order.CONTACT, lost: str | None = None) -> Party:
+    return Party("default", "meta", SENDER, order, names, lost)
 
 
 def a_message(number: int) -> Delivery:
     return pending(key=f"{number:040}", generation=0)
 
 
-def write(conversations: Conversations, message: Delivery, *names: str, order: Order = Order.CONTACT) -> Delivery:
-    """The message as it is stored at the end of its contact's lane."""
-    placed, entries = created_in(message, conversations.thread(party(*names, order=order)), NOW)
+def write(
+    conversations: Conversations,
+    message: Delivery,
+    *names: str,
+    order: Order = Order.CONTACT,
+    lost: str | None = None,
+) -> Delivery:
+    """The message as it is stored at the end of its contact's lane. `lost`: the name that the contact has lost."""
+    placed, entries = created_in(message, conversations.thread(party(*names, order=order, lost=lost)), NOW)
     conversations.store.create(placed, entries)
     return placed
 
@@ -151,6 +161,7 @@ def test_conversation_has_all_that_the_one_it_continues_had() -> None:
         id_of(NUMBER),
         *("default", "meta", SENDER, NUMBER),
         aliases=frozenset({NEW_NUMBER}),
+        lost=frozenset({NEW_NUMBER}),
         formerly=("f" * 40,),
         last_inbound_at=at(-9),
         last_message_at=at(-8),
@@ -159,12 +170,14 @@ def test_conversation_has_all_that_the_one_it_continues_had() -> None:
         assignee="Ana",
         newer={"color": "red", "size": 1},
     )
-    into = Conversation(id_of(USER), "default", "meta", SENDER, USER, unread=1, newer={"size": 2})
+    ours = Conversation(id_of(USER), "default", "meta", SENDER, USER, unread=1, newer={"size": 2})
+    into = replace(ours, aliases=frozenset({"US.0"}), lost=frozenset({"US.0"}))
     assert merged(into, other) == replace(
         other,
         id=into.id,
         contact=USER,
-        aliases=frozenset({NUMBER, NEW_NUMBER}),
+        aliases=frozenset({"US.0", NUMBER, NEW_NUMBER}),
+        lost=frozenset({"US.0", NEW_NUMBER}),
         formerly=(other.id, "f" * 40),
         unread=3,
         newer={"color": "red", "size": 2},
@@ -202,14 +215,175 @@ def test_aliases_that_lead_in_a_circle_lead_nowhere(conversations: Conversations
         (Contact(NUMBER, phone=NUMBER), None, [NUMBER]),
         (Contact(NUMBER, phone=NUMBER), System(wa_id=NEW_NUMBER), [NUMBER, NEW_NUMBER]),
         (Contact(USER, user_id=USER), System(user_id="US.2", wa_id=NEW_NUMBER), [USER, "US.2", NEW_NUMBER]),
+        (Contact("US.2", user_id="US.2"), System(previous_user_id=USER, user_id="US.2"), [USER, "US.2"]),
         (Contact(USER, phone="", user_id=USER), System(user_id="", wa_id=None), [USER]),
+        (Contact(MEXICAN[1], phone=MEXICAN[1]), None, [MEXICAN[0]]),
+        (Contact(MEXICAN[1], phone=MEXICAN[1]), System(wa_id=BRAZILIAN[1]), [MEXICAN[0], BRAZILIAN[0]]),
+        (Contact(MEXICAN[1], phone=NUMBER, user_id=MEXICAN[1]), None, [MEXICAN[1], NUMBER]),
     ],
 )
 def test_message_names_its_contact_by_all_that_it_says(
     contact: Contact, system: System | None, names: Sequence[str]
 ) -> None:
-    message = Message("text", "hello", "wamid.1", contact, SENDER, "default", NOW, system=system)
-    assert names_of(message) == names
+    assert names_of(a_text(contact, system)) == names
+
+
+def a_text(contact: Contact, system: System | None = None) -> Message:
+    return Message("text", "hello", "wamid.1", contact, SENDER, "default", NOW, system=system)
+
+
+def other_forms(number: str) -> set[str]:
+    """The numbers of the same phone line, in words: Mexico, Argentina, and the mobiles of Brazil have two."""
+    size, country = len(number), number[:2]
+    if (country, size) in (("52", 12), ("54", 12)):
+        return {country + {"52": "1", "54": "9"}[country] + number[2:]}
+    if (number[:3], size) in (("521", 13), ("549", 13)):
+        return {country + number[3:]}
+    if country == "55" and size == 12 and number[4] in "6789":
+        return {f"{number[:4]}9{number[4:]}"}
+    if country == "55" and size == 13 and number[4] == "9" and number[5] in "6789":
+        return {number[:4] + number[5:]}
+    return set()
+
+
+COUNTRIES = ["1", "34", "49", "5", "52", "521", "54", "549", "5411", "54911", "5511", "55119", "551196", "55116"]
+NUMBERS = st.builds(str.__add__, st.sampled_from(COUNTRIES), st.text("1569", min_size=6, max_size=11))
+NEIGHBOURS = st.builds(
+    lambda number, place, digit, cut: number[:place] + digit + number[place + cut :],
+    NUMBERS,
+    st.integers(0, 6),
+    st.sampled_from(["", "1", "9"]),
+    st.integers(0, 1),
+)
+PAIRS = st.one_of(
+    st.tuples(NUMBERS, NUMBERS),
+    st.tuples(NUMBERS, NEIGHBOURS),
+    NUMBERS.map(lambda number: (number, *other_forms(number), number)[:2]),
+    NUMBERS.map(lambda number: (number, f"{number[:2]}1{number[2:]}")),
+    NUMBERS.map(lambda number: (number, f"{number[:2]}9{number[2:]}")),
+    NUMBERS.map(lambda number: (number, f"{number[:4]}9{number[4:]}")),
+)
+
+
+@given(PAIRS)
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@example(("5511932345678", "551132345678"))  # a mobile, and a landline of the same area
+@example(("5511952345678", "551152345678"))  # the last digit that a landline begins with
+@example(("5511962345678", "551162345678"))  # the first one of a mobile
+@example(("5511985502222", "551185502222"))
+@example(("5215550002222", "525550002222"))
+@example(("5491155502222", "541155502222"))
+def test_two_numbers_have_one_name_exactly_if_they_are_forms_of_one_line(pair: tuple[str, str]) -> None:
+    one, other = (names_of(a_text(Contact(number, phone=number))) for number in pair)
+    assert len(one) == len(other) == 1
+    assert (one == other) is (pair[0] == pair[1] or pair[1] in other_forms(pair[0]))
+
+
+# ---- a number that another person has now
+
+
+@pytest.mark.parametrize("known", [(USER, NUMBER), (NUMBER,), (USER,)], ids=["by both", "by number", "by user id"])
+def test_number_that_a_contact_has_lost_leads_to_them_no_more(
+    conversations: Conversations, known: Sequence[str]
+) -> None:
+    own = [write(conversations, a_message(1), *known)]
+    who = tuple(dict.fromkeys([*known, NUMBER]))
+    own.append(write(conversations, a_message(2), *who, NEW_NUMBER, lost=NUMBER))
+    strangers = [write(conversations, a_message(number), NUMBER) for number in (3, 4)]
+    own += [write(conversations, a_message(number), name) for number, name in enumerate((NEW_NUMBER, known[0]), 5)]
+    if known == (NUMBER,):  # its own former number is then all that the last one has
+        strangers.append(own.pop())
+    assert len({message.conversation for message in own}) == len({message.conversation for message in strangers}) == 1
+    assert own[0].conversation != strangers[0].conversation
+    assert strangers[0].after is None
+    assert strangers[1].after == strangers[0].key
+    kept = conversations.store.of_conversation(strangers[0].conversation or "", None, 10).records
+    assert {record.key for record in kept} == {message.key for message in strangers}
+
+
+@pytest.mark.parametrize("known", [(USER, NUMBER), (NUMBER,)], ids=["by both", "by number"])
+def test_change_of_a_number_that_is_read_again_changes_nothing(
+    conversations: Conversations, known: Sequence[str]
+) -> None:
+    own = write(conversations, a_message(1), *known, NEW_NUMBER, lost=NUMBER)
+    stranger = write(conversations, a_message(2), NUMBER)
+    again = write(conversations, a_message(3), *known, NEW_NUMBER, lost=NUMBER)
+    assert (again.conversation, again.after) == (own.conversation, own.key)
+    assert write(conversations, a_message(4), NUMBER).after == stranger.key
+
+
+def test_late_message_under_a_lost_number_is_still_the_contacts(conversations: Conversations) -> None:
+    own = write(conversations, a_message(1), USER, NUMBER, NEW_NUMBER, lost=NUMBER)
+    stranger = write(conversations, a_message(2), NUMBER)
+    assert write(conversations, a_message(3), USER, NUMBER).after == own.key
+    assert write(conversations, a_message(4), NUMBER).after == stranger.key
+
+
+def test_stranger_with_a_lost_number_keeps_their_conversation_under_a_user_id(conversations: Conversations) -> None:
+    own = write(conversations, a_message(1), NUMBER, NEW_NUMBER, lost=NUMBER)
+    stranger = write(conversations, a_message(2), NUMBER)
+    named = write(conversations, a_message(3), "US.9", NUMBER)
+    assert (named.conversation, named.after) == (id_of("US.9"), stranger.key)
+    assert write(conversations, a_message(4), NUMBER).after == named.key
+    assert write(conversations, a_message(5), NEW_NUMBER).after == own.key
+
+
+def test_conversation_is_not_merged_with_itself_by_the_name_of_its_id(conversations: Conversations) -> None:
+    first = write(conversations, a_message(1), USER, NUMBER)
+    second = write(conversations, a_message(2), NUMBER, USER)
+    assert (second.conversation, second.after) == (first.conversation, first.key)
+    kept = conversations.thread(party(USER)).conversation
+    assert (kept.id, kept.formerly) == (id_of(USER), ())
+
+
+def test_number_that_two_contacts_have_lost_leads_to_the_third(conversations: Conversations) -> None:
+    ids = [
+        write(conversations, a_message(number), NUMBER, f"1555000000{number}", lost=NUMBER).conversation
+        for number in (1, 2, 3)
+    ]
+    ids.append(write(conversations, a_message(4), NUMBER).conversation)
+    assert len(set(ids)) == 4
+    assert write(conversations, a_message(5), "15550000002").conversation == ids[1]
+
+
+def test_contact_who_has_their_number_again_is_found_by_it(conversations: Conversations) -> None:
+    own = write(conversations, a_message(1), USER, NUMBER, NEW_NUMBER, lost=NUMBER)
+    write(conversations, a_message(2), USER, NEW_NUMBER, NUMBER, lost=NEW_NUMBER)
+    assert write(conversations, a_message(3), NUMBER).conversation == own.conversation
+    assert write(conversations, a_message(4), NEW_NUMBER).conversation != own.conversation
+
+
+def test_number_is_its_new_owners_though_the_change_is_heard_of_late(conversations: Conversations) -> None:
+    own = write(conversations, a_message(1), USER)
+    new = write(conversations, a_message(2), "US.9", NUMBER)
+    assert write(conversations, a_message(3), USER, NUMBER, NEW_NUMBER, lost=NUMBER).after == own.key
+    assert write(conversations, a_message(4), NUMBER).after == new.key
+
+
+@pytest.mark.parametrize(
+    ("phone", "system", "lost"),
+    [
+        (NUMBER, System(wa_id=NEW_NUMBER), NUMBER),
+        (MEXICAN[1], System(wa_id=NEW_NUMBER), MEXICAN[0]),
+        (MEXICAN[1], System(wa_id=MEXICAN[0]), None),
+        (NUMBER, System(wa_id=NUMBER, user_id="US.2"), None),
+        (NUMBER, System(user_id="US.2"), None),
+        (NUMBER, None, None),
+        (None, System(wa_id=NEW_NUMBER), None),
+    ],
+)
+def test_number_is_lost_if_the_contact_has_another_one_now(
+    phone: str | None, system: System | None, lost: str | None
+) -> None:
+    assert name_lost(a_text(Contact(USER, phone=phone, user_id=USER), system)) == lost
+
+
+def test_conversation_of_an_earlier_version_has_lost_no_name() -> None:
+    stored = encode(Conversation(id_of(USER), "default", "meta", SENDER, USER))
+    del stored["lost"]
+    read = decode(id_of(USER), stored, None)
+    assert isinstance(read, Conversation)
+    assert (read.contact, read.lost) == (USER, frozenset())
 
 
 # ---- the lane

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from shared.channels.meta.fields import without_variant
 from shared.channels.meta.webhook import parse
 from shared.domain.events import MessageReceived
 from shared.domain.messages import Contact
+from shared.domain.phone_numbers import without_variant
 from tests.unit.test_meta_parse import envelope, message_of, text_message, value_of
 
 VARIANTS = {

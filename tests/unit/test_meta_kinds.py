@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shared.channels.meta.fields import LONGEST_ID
 from shared.channels.meta.kinds import ANSWERS, MEDIA_TYPES, READERS
 from shared.channels.meta.messages import remark
 from shared.channels.meta.webhook import parse
@@ -320,6 +321,18 @@ def test_system_message_has_the_new_identity() -> None:
     told = {"type": "user_changed_user_id", "body": "b", "user_id": "US.2", "previous_user_id": "US.1"}
     assert received("system", told).system == System("user_changed_user_id", "b", None, "US.2", "US.1")
     assert received("system", {"new_wa_id": "1555"}).system == System(wa_id="1555")
+
+
+@pytest.mark.parametrize("number", ["", " ", "+1 555", "1" * 21, "1555x", 1555, None, ["1555"]])
+def test_new_number_of_a_system_message_is_read_as_digits_or_absent(number: Any) -> None:
+    assert received("system", {"wa_id": number, "body": "b"}).system == System(body="b")
+    assert received("system", {"wa_id": number, "new_wa_id": "+15550003333"}).system == System(wa_id="15550003333")
+
+
+@pytest.mark.parametrize("id", ["", " ", "U" * (LONGEST_ID + 1), 7, None, {"id": "US.1"}])
+def test_user_id_of_a_system_message_that_cannot_be_one_is_absent(id: Any) -> None:
+    told = {"body": "b", "user_id": id, "previous_user_id": id, "parent_user_id": id}
+    assert received("system", told).system == System(body="b")
 
 
 def test_system_message_can_name_its_contact_by_the_new_number_alone() -> None:

@@ -47,7 +47,7 @@ def contact_change(message: Message) -> ContactChanged | None:
     if system is None or not (system.wa_id or system.user_id):
         return None
     old_phone = message.contact.phone
-    new_phone = phone(system.wa_id)
+    new_phone = system.wa_id
     old_user_id = system.previous_user_id or message.contact.user_id
     if new_phone in (None, old_phone) and system.user_id in (None, old_user_id):
         return None

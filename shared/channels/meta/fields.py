@@ -11,7 +11,6 @@ LONGEST_ID = 1024
 
 _LONGEST_NUMBER = 64
 _PHONE = re.compile(r"\+?([0-9]{1,20})")
-_VARIANT = re.compile(r"(52)1([0-9]{10})|(54)9([0-9]{10})|(55[0-9]{2})9([6-9][0-9]{7})")
 _SECONDS = re.compile(r"[0-9]{1,11}")
 _CODE_TEXT = re.compile(r"-?[0-9]{1,9}")
 _LAST_SECOND = 253_402_300_799  # the end of the year 9999, where datetime ends
@@ -42,16 +41,6 @@ def phone(value: Any) -> str | None:
     """The digits of a phone number."""
     match = _PHONE.fullmatch(value) if isinstance(value, str) else None
     return match[1] if match else None
-
-
-def without_variant(number: str) -> str:
-    """The number in the shorter of the two forms that a phone line has in some countries.
-
-    Meta writes one form into `from` and may write the other into `wa_id`: Mexico with a 1 after 52, Argentina with a 9
-    after 54, Brazil with a ninth digit after the area code of a mobile (the eight after it begin with 6 to 9).
-    """
-    match = _VARIANT.fullmatch(number)
-    return "".join(part for part in match.groups() if part) if match else number
 
 
 def decimal(value: Any) -> float | None:

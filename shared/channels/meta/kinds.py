@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from shared.channels.meta.fields import code_number, decimal, identifier, mapping, moment, objects, text_value
+from shared.channels.meta.fields import code_number, decimal, identifier, mapping, moment, objects, phone, text_value
 from shared.domain.message_parts import (
     Button,
     ContactCard,
@@ -190,10 +190,10 @@ def _system(bare: Message, item: Item) -> Message | None:
     told = System(
         type=text_value(system.get("type")),
         body=text_value(system.get("body")),
-        wa_id=text_value(system.get("wa_id")) or text_value(system.get("new_wa_id")),  # its name before 2022
-        user_id=text_value(system.get("user_id")),
-        previous_user_id=text_value(system.get("previous_user_id")),
-        parent_user_id=text_value(system.get("parent_user_id")),
+        wa_id=phone(system.get("wa_id")) or phone(system.get("new_wa_id")),  # its name before 2022
+        user_id=identifier(system.get("user_id")),
+        previous_user_id=identifier(system.get("previous_user_id")),
+        parent_user_id=identifier(system.get("parent_user_id")),
     )
     return replace(bare, kind="system", system=told)
 

@@ -11,11 +11,12 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
-from shared.channels.meta.fields import code_number, customer_ids, identifier, mapping, moment, phone, without_variant
+from shared.channels.meta.fields import code_number, customer_ids, identifier, mapping, moment, phone
 from shared.channels.meta.other_fields import ACCOUNT_FIELDS, OTHER_FIELDS, STATE_FIELDS, account_of
 from shared.channels.meta.sender_codes import concerns_sender
 from shared.domain.events import Change, Event, MessageReceived, Parsed, ReceiptReceived, Unparsable
 from shared.domain.identity import canonical_json, parse_echo, stable_hash
+from shared.domain.phone_numbers import without_variant
 from shared.domain.record import ReceiptKind
 from shared.domain.retention import RAW_PAYLOAD_BYTES
 from shared.net import bounded_json

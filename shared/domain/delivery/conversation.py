@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from shared.domain.conversations import Thread, takes_place
-from shared.domain.delivery.answers import Step
+from shared.domain.delivery.answers import Answer, Step, TaskResult
 from shared.domain.record import Delivery
 
 
@@ -28,3 +28,12 @@ def with_conversation(step: Step, thread: Thread, sent_at: datetime, now: dateti
         plan.append(reply)
     event = replace(step.write, conversation=thread.id)
     return replace(step, write=event, create=tuple(plan), entries=thread.entries)
+
+
+def moved_up(record: Delivery | None, after: str | None) -> Step:
+    """The step by which a message waits for another one further on in its lane, because all those between them ended
+    before their turn came. One that has ended waits for none.
+    """
+    if record is None or record.final:
+        return Step(Answer(TaskResult.ACK, record.state if record else "gone"))
+    return Step(Answer(TaskResult.ACK, record.state), write=replace(record, after=after))
