@@ -1,6 +1,6 @@
 """Guards: conditions that must hold before a lease. Waiting for one spends no attempt and writes nothing."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from shared.domain.calls import is_call
@@ -121,7 +121,7 @@ def outbound_guard(
 
     The predecessor is the last guard that makes a message wait, so `alone_since` counts only time in which nothing else
     was in the way: an outage uses none of `order_patience`. One that is being sent just then is waited for even longer:
-    its lease is short.
+    its lease is short. Nor does the time count in which the predecessor itself waited in the lane: see `renewed`.
     """
     waits, claims = limits.waits, list[tuple[str, str]]()
     ahead = now + limits.early  # otherwise a hop that comes a little before a mark's end would hop again and again
@@ -237,3 +237,29 @@ def was_passed_over(record: Delivery) -> bool:
 def predecessor_finished(record: Delivery, predecessor: Delivery | None) -> bool:
     """Whether the message before this one is finished; a missing one is."""
     return record.after is None or predecessor is None or predecessor.finished
+
+
+def with_patience(task: Task, record: Delivery) -> Task:
+    """The task with the patience that counts: each generation of a record's tasks begins anew."""
+    return task if task.generation >= record.generation else replace(task, alone_since=None)
+
+
+def is_patience_over(task: Task, limits: Limits, now: datetime) -> bool:
+    """Whether a record has waited for the one before it, and for nothing else, for as long as it may."""
+    return task.alone_since is not None and task.alone_since + limits.order_patience <= now + limits.early
+
+
+def renewed(task: Task, behind: Delivery | None, now: datetime) -> Task:
+    """The task of a message whose patience is over. `behind`: the message that the one before it waits for, if any.
+
+    Only a message that is first in its lane and does not move is overtaken. So as long as the one before waits for its
+    own turn, patience begins anew, and once that has come, it counts from then. A message that is given up is waited
+    for by nobody.
+    """
+    if behind is None:
+        return task
+    if behind.finished and not was_passed_over(behind):
+        since, turn_came = task.alone_since, behind.finished_at
+        return replace(task, alone_since=max(since, turn_came)) if since and turn_came else task
+    is_given_up = behind.give_up_at is not None and behind.give_up_at <= now
+    return task if is_given_up else replace(task, alone_since=None)

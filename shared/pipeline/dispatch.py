@@ -29,14 +29,16 @@ class TaskDispatch:
     channels: Channels[Channel]
     tenants: Tenants
 
-    def __call__(self, step: Step, task: Task) -> Answer:
-        """Make the step's tasks and return the answer. The bell is rung first: who waits has waited longest."""
+    def __call__(self, step: Step, task: Task, ring_at: datetime | None = None) -> Answer:
+        """Make the step's tasks and return the answer. The bell is rung first: who waits has waited longest. `ring_at`:
+        when the wake tasks run; None: now.
+        """
         if step.write is not None and step.write.state is State.DEAD:
             log_fields.log_dead(step.write, self.channels)
         for number, reply in enumerate(step.create, start=1):
             if reply.state is State.DEAD:
                 log_fields.log_dead(reply, self.channels, number)
-        self.ring(step)
+        self.ring(step, ring_at)
         try:
             match step.next:
                 case Ensure(record):
@@ -67,15 +69,15 @@ class TaskDispatch:
         except QueueUnavailable as error:
             logs.event("unexpected_error", severity="WARNING", reason=error.code, stage="drain")
 
-    def ring(self, step: Step) -> None:
-        """Wake those that wait for the record that the step has ended. It only hurries: each also hops by itself, so a
-        queue that is down is only logged.
+    def ring(self, step: Step, at: datetime | None = None) -> None:
+        """Wake those that wait for the record that the step has ended, now or at a later time. It only hurries: each
+        also hops by itself, so a queue that is down is only logged.
         """
         if step.rings is None:
             return
         try:
             for task in wake_tasks(step.rings, pair_of(step.rings, self.tenants)):
-                self.queue.ensure(task, None)
+                self.queue.ensure(task, at)
         except (QueueUnavailable, RegistryUnavailable) as error:
             logs.event("unexpected_error", severity="WARNING", delivery=step.rings.key, reason=error.code, stage="wake")
 

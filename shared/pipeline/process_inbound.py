@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from shared import logs
 from shared.domain.delivery.answers import Answer, Hop, Run, Step, TaskResult
@@ -11,7 +12,7 @@ from shared.domain.delivery.lease import lease
 from shared.domain.delivery.settle import settle
 from shared.domain.errors import ItemUnparsable, SecretsUnavailable
 from shared.domain.events import OF_ACCOUNT
-from shared.domain.guards import BUSY, CREDENTIALS_UNAVAILABLE, TURN, Elect, Go, Guard, Wait
+from shared.domain.guards import BUSY, CREDENTIALS_UNAVAILABLE, TURN, Elect, Go, Guard, Wait, with_patience
 from shared.domain.limits import Limits
 from shared.domain.marks import Marks
 from shared.domain.messages import Drop, Message
@@ -35,7 +36,7 @@ from shared.pipeline import log_fields
 from shared.pipeline.account_news import AccountNews
 from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
-from shared.pipeline.conversations import Conversations, Party, names_of
+from shared.pipeline.conversations import Conversations, Party, name_lost, names_of
 from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.handler_places import HandlerPlaces
 from shared.pipeline.intake import Addressee
@@ -50,7 +51,7 @@ from shared.pipeline.ports import (
     Store,
     Tenants,
 )
-from shared.pipeline.settle_with_retry import settle_with_retry
+from shared.pipeline.settle_with_retry import Joining, as_it_is, settle_with_retry
 from shared.pipeline.tenant_handlers import Handlers, TenantCode
 
 
@@ -78,6 +79,18 @@ class _Call:
     is_elected: bool = False
     is_readable: bool = True
     party: Party | None = None
+
+
+def _is_final(after: Delivery | None) -> bool:
+    return after is not None and after.final
+
+
+def _ends_later() -> Callable[[Step], Step]:
+    """A step that was to begin the event, or let it wait, and would end it: its lease was taken and reported as
+    refused, and has run out, or its time is over just then. The task comes again, and ends it in its conversation.
+    """
+    later = Step(Answer(TaskResult.NACK, "waiting"))
+    return lambda step: later if step.write is not None and step.write.final else step
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,13 +185,18 @@ class ProcessInbound:
 
     def _turn(self, record: Delivery, task: Task, around: Sequence[Delivery] | None) -> Guard:
         """Whether another event of the contact is in the way. If one is, this event enters its bell and looks again,
-        because that one may have ended, or emptied its bell, meanwhile.
+        because that one may have ended, or emptied its bell, meanwhile. Before it overtakes one, it looks one further:
+        while something is in the way of that one too, its patience begins anew.
         """
         blocker = self._blocker(record, around)
         while blocker is not None and may_enter(blocker, record):
             self.store.change(blocker.key, lambda found: enter(found, record), seen=blocker)
             blocker = self._blocker(record)
-        return turn_guard(blocker, task, self.limits, self.clock.now())
+        now, task = self.clock.now(), with_patience(task, record)
+        guard = turn_guard(blocker, task, self.limits, now)
+        if blocker is not None and isinstance(guard, Go) and self._blocker(blocker) is not None:
+            return turn_guard(blocker, replace(task, alone_since=None), self.limits, now)
+        return guard
 
     def _blocker(self, record: Delivery, around: Sequence[Delivery] | None = None) -> Delivery | None:
         if record.turn_id is None:
@@ -189,12 +207,16 @@ class ProcessInbound:
 
     def _process(self, found: Delivery, tenant: str, call: _Call, task: Task, began: float) -> Answer:
         token = self.clock.token()
-        call = replace(call, party=self._party(found, tenant, call))
-        step = self._lease(found, tenant, call.guard, task, token)
+        after = lease(found, task, token, call.guard, self.limits, self.clock.now()).write
+        call = replace(call, party=self._party(found, tenant, call, after))
+        joining = self._joining(call, _is_final(after))
+        if joining is as_it_is and call.party:
+            joining = _ends_later
+        step = self._lease(found, tenant, call.guard, task, token, joining)
         if isinstance(step.next, Elect) and call.code:
             seen, guard = call.code.marks.elect(call.seen, step.next, token)
             call = replace(call, seen=seen, is_elected=isinstance(guard, Go))
-            step = self._lease(found, tenant, guard, task, token)
+            step = self._lease(found, tenant, guard, task, token, joining)
         if isinstance(step.next, Run):
             if call.code and self._is_overtaken(step.next.record):
                 return self._step_back(step.next.record, call, task, token)
@@ -204,15 +226,22 @@ class ProcessInbound:
         self._log_arrival(step)
         return self.dispatch(step, task)
 
-    def _lease(self, found: Delivery, tenant: str, guard: Guard, task: Task, token: str) -> Step:
-        """The step of the task's arrival, for the record as it is when the lease is decided."""
+    def _lease(
+        self, found: Delivery, tenant: str, guard: Guard, task: Task, token: str, joining: Joining = as_it_is
+    ) -> Step:
+        """The step of the task's arrival, for the record as it is when the lease is decided. `joining`: of an event
+        that has no attempt left, or has waited for too long.
+        """
 
-        def decide(now: Delivery | None) -> Step:
+        def decide(now: Delivery | None, joined: Callable[[Step], Step]) -> Step:
             if now is not None and not now.tenant:
                 now = replace(now, tenant=tenant)
-            return lease(now, task, token, guard, self.limits, self.clock.now())
+            return joined(lease(now, task, token, guard, self.limits, self.clock.now()))
 
-        return self.store.change(task.key, decide, seen=found)
+        def commit() -> Step:
+            return self.store.change(task.key, partial(decide, joined=joining()), seen=found)
+
+        return commit() if self.conversations is None else self.conversations.committed(commit)
 
     def _is_overtaken(self, leased: Delivery) -> bool:
         """Whether another event of the contact is being handled although this one has its lease. Two that looked at the
@@ -231,7 +260,7 @@ class ProcessInbound:
         # With jitter, because two that step back from each other would meet again.
         again_in = jittered(limits.waits.turn.after(task.hop), self.clock.jitter())
         wait = Wait(TURN, self.clock.now() + again_in)
-        again = self._lease(step.write, leased.tenant, wait, task, token)
+        again = self._lease(step.write, leased.tenant, wait, task, token, _ends_later if call.party else as_it_is)
         self._log_arrival(again)
         return self.dispatch(again, task)
 
@@ -239,7 +268,7 @@ class ProcessInbound:
         logs.event("inbound_processing_started", attempt=record.attempt)
         verdict, change = self._verdict(record, call, token)
         until = began + self.limits.inbound_lease.total_seconds()
-        joining = self._joining(record, call, verdict, token)
+        joining = self._joining(call, self._is_ended_by(verdict, record, token))
         step = settle_with_retry(
             self.store, record, token, verdict, self.limits, self.clock, until, self.stopping, joining
         )
@@ -251,29 +280,31 @@ class ProcessInbound:
         self._log_end(record, verdict, step, answer, began)
         return answer
 
-    def _party(self, record: Delivery, tenant: str, call: _Call) -> Party | None:
-        """Whose conversation the event is part of, if it may begin; one of a group is of no contact. The registry is
-        asked before the lease: if it cannot be read after the handler has answered, that answer is lost.
+    def _party(self, record: Delivery, tenant: str, call: _Call, after: Delivery | None) -> Party | None:
+        """Whose conversation the event is part of, if it may begin, or has ended `after` this step; one of a group is
+        of no contact. The registry is asked before the lease: if it cannot be read after the handler has answered, that
+        answer is lost.
         """
-        message, may_begin = call.message, isinstance(call.guard, Go | Elect)
-        if self.conversations is None or message is None or message.group_id is not None or not tenant or not may_begin:
+        message, joins = call.message, _is_final(after) or isinstance(call.guard, Go | Elect)
+        if self.conversations is None or message is None or message.group_id is not None or not tenant or not joins:
             return None
         sender = self.tenants.sender(record.provider, record.sender)
         order = sender.order if sender else Order.CONTACT
-        return Party(tenant, record.provider, record.sender, order, names_of(message))
+        return Party(tenant, record.provider, record.sender, order, names_of(message), name_lost(message))
 
-    def _joining(
-        self, record: Delivery, call: _Call, verdict: HandlerVerdict, token: str
-    ) -> Callable[[], Callable[[Step], Step]]:
+    def _is_ended_by(self, verdict: HandlerVerdict, record: Delivery, token: str) -> bool:
+        """Whether the verdict ends the event. What every reply costs is not made twice for that."""
+        if isinstance(verdict, Replied | Dropped):
+            return True
+        return _is_final(settle(record, token, verdict, self.limits, self.clock.now(), 0).write)
+
+    def _joining(self, call: _Call, is_at_its_end: bool) -> Joining:
         """How the end of a contact's message joins its conversation. A message that is tried again is not at its
         end.
         """
         conversations, message, party = self.conversations, call.message, call.party
-        if conversations is None or message is None or party is None:
-            return lambda: lambda step: step
-        ended = settle(record, token, verdict, self.limits, self.clock.now(), 0).write
-        if ended is None or not ended.final:
-            return lambda: lambda step: step
+        if conversations is None or message is None or party is None or not is_at_its_end:
+            return as_it_is
 
         def joining() -> Callable[[Step], Step]:
             thread = conversations.readable_thread(party)

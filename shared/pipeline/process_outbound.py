@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from shared import logs
 from shared.domain.calls import is_call
@@ -10,7 +11,7 @@ from shared.domain.delivery.answers import Answer, Hop, Run, Step, TaskResult
 from shared.domain.delivery.bell import enter, may_enter
 from shared.domain.delivery.changes import is_older
 from shared.domain.delivery.lease import lease
-from shared.domain.guards import PREDECESSOR, Elect, Go, Guard, Wait, outbound_guard, was_passed_over
+from shared.domain.guards import PREDECESSOR, Elect, Go, Guard, Wait, outbound_guard
 from shared.domain.identity import Echo
 from shared.domain.limits import Limits
 from shared.domain.marks import Marks
@@ -23,15 +24,13 @@ from shared.pipeline.channels import Channels
 from shared.pipeline.clock import Clock
 from shared.pipeline.conversations import Conversations
 from shared.pipeline.dispatch import TaskDispatch
+from shared.pipeline.lanes import Lanes
 from shared.pipeline.ports import Channel, Credentials, Store, Tenants
 from shared.pipeline.send_counting import NO_SEND_COUNTING, SendCounting
 from shared.pipeline.sender_access import SenderAccess, SenderAccounts
 from shared.pipeline.sender_marks import SenderMarks, best_effort
 from shared.pipeline.sender_pace import SenderPace
 from shared.pipeline.settle_with_retry import settle_with_retry
-
-MOST_PASSED_OVER = 20
-"""How many cancelled messages in a row are looked behind; each costs a read."""
 
 Guards = Callable[[Delivery], Guard]
 """What a message waits for, if anything, by the record as it is when its lease is decided."""
@@ -87,7 +86,7 @@ class ProcessOutbound:
         )
         self.counting.written(settled, isinstance(verdict, Accepted))
         senders.keep(leased, learned)
-        answer = self.dispatch(settled, task)
+        answer = self.dispatch(settled, task, self._ring_at(settled, leased, access))
         self._log_attempt(leased, verdict, settled, began)
         return answer
 
@@ -119,15 +118,15 @@ class ProcessOutbound:
     ) -> tuple[Step, Marks, float]:
         """The step of the task's arrival, the marks that it counts on, and when the lease was asked for."""
         limits = replace(self.limits, doubt_policy=access.doubt_policy or self.limits.doubt_policy)
-        held = self._held(record, seen, access, task)
-        before = None if held else self._before(record)
-        step, asked = self._asked(
-            record, held or self._guards(before, seen, access, task), seen, access, limits, task, token
-        )
+        held, before = self._held(record, seen, access, task), None
+        guards = held
+        if guards is None:
+            record, before, guards = self._looked(record, seen, access, task)
+        step, asked = self._asked(record, guards, seen, access, limits, task, token)
         if step.why == PREDECESSOR and before and may_enter(before, record):
             entered = self.store.change(before.key, lambda found: enter(found, record), seen=before)
             if entered.write is None:  # it has ended meanwhile, perhaps, and then it rings no more
-                again = self._guards(self._before(record), seen, access, task)
+                record, _, again = self._looked(record, seen, access, task)
                 step, asked = self._asked(record, again, seen, access, limits, task, token)
         if not isinstance(step.next, Elect):
             return step, seen, asked
@@ -156,30 +155,30 @@ class ProcessOutbound:
         asked = self.clock.monotonic()
         return self._lease(record, task, token, guards, limits), asked
 
-    def _before(self, record: Delivery) -> Delivery | None:
-        """The message that this one waits for: the one before it that did not end before its own turn came."""
-        key = record.after
-        for _ in range(MOST_PASSED_OVER):
-            before = self.store.get(key, unechoed=False) if key else None
-            if before is None or not was_passed_over(before):
-                break
-            key = before.after
-        return before
+    def _looked(
+        self, record: Delivery, seen: Marks, access: SenderAccess, task: Task
+    ) -> tuple[Delivery, Delivery | None, Guards]:
+        """The record, the message that it waits for, and its guards. All count with the time of the look: patience that
+        ends a moment later has not been looked at.
+        """
+        now = self.clock.now()
+        found = Lanes(self.store, self.limits).look(record, task, now)
+        return found.record, found.before, self._guards(found.before, seen, access, found.task, now)
 
     def _held(self, record: Delivery, seen: Marks, access: SenderAccess, task: Task) -> Guards | None:
         """The guard of a message that waits for its sender: while one is limited many look again, and this saves each
         the read of the message before it.
         """
-        found = self._guards(None, seen, access, task)(record)
+        found = self._guards(None, seen, access, task, self.clock.now())(record)
         if not isinstance(found, Wait):
             return None
         return lambda now: replace(found, unclear=now.state is State.IN_DOUBT and seen.down is not None)
 
-    def _guards(self, before: Delivery | None, seen: Marks, access: SenderAccess, task: Task) -> Guards:
+    def _guards(self, before: Delivery | None, seen: Marks, access: SenderAccess, task: Task, now: datetime) -> Guards:
         """The guards, for the record as it is when the lease is decided."""
         jitter = self.clock.jitter()
-        return lambda now: outbound_guard(
-            seen, access.fingerprint, now, before, task, self.limits, self.clock.now(), access.withheld, jitter
+        return lambda found: outbound_guard(
+            seen, access.fingerprint, found, before, task, self.limits, now, access.withheld, jitter
         )
 
     def _paced(
@@ -191,20 +190,33 @@ class ProcessOutbound:
         limits: Limits,
         task: Task,
     ) -> Guards:
-        """The guards and, after them, the sender's pace. Only a message that would be sent now takes a place in it. An
-        election is not held up: at most one message is elected at a time, and it is counted once it has its lease.
+        """The guards and, after them, the sender's pace. Only a message that would be sent now takes a place in it, and
+        one that would overtake reserves none: the one before it may wait for its own. An election is not held up: at
+        most one message is elected at a time, and it is counted once it has its lease.
         """
         its = _pace_of(record, access)
         if its is None or access.sender is None:
             return guards
-        if not isinstance(lease(record, task, "", guards(record), limits, self.clock.now()).next, Run):
+        guard = guards(record)
+        if not isinstance(lease(record, task, "", guard, limits, self.clock.now()).next, Run):
             return guards
         pace = SenderPace(self.store, self.limits, self.clock)
         unclear = record.state is State.IN_DOUBT and seen.down is not None
         older = is_older(task, record)
         slot = None if older and not record.sweeps else task.slot  # a drain gave it back; the sweep only adds a task
-        wait = pace.guard(access.sender, its, slot, not older, unclear)
+        may_reserve = not older and guard == Go()
+        wait = pace.guard(access.sender, its, slot, may_reserve, unclear)
         return guards if wait is None else lambda _: wait
+
+    def _ring_at(self, step: Step, record: Delivery, access: SenderAccess) -> datetime | None:
+        """When those that wait for the message are woken: where its sender has a pace, as soon as that has a place. A
+        wake task reserves none, and its message would wait for its own hop.
+        """
+        its, at = _pace_of(record, access), None
+        if step.rings is not None and its is not None and access.sender is not None:
+            with best_effort():
+                at = SenderPace(self.store, self.limits, self.clock).next_place(access.sender, its)
+        return at
 
     def _count(self, record: Delivery, access: SenderAccess) -> None:
         its = _pace_of(record, access)

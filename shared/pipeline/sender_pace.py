@@ -44,6 +44,11 @@ class SenderPace:
             _id(sender), lambda marks: replace(marks, bucket=pace.counted(marks.bucket, its, self.limits, now))
         )
 
+    def next_place(self, sender: Sender, its: Pace) -> datetime:
+        """When the next message may go."""
+        bucket = self.store.marks(_id(sender)).bucket
+        return pace.take_place(bucket, its, self.limits, self.clock.now(), timedelta()).at
+
     def _take(self, sender: Sender, its: Pace, now: datetime, within: timedelta) -> pace.Place:
         def place_in(marks: Marks) -> pace.Place:
             return pace.take_place(marks.bucket, its, self.limits, now, within)

@@ -16,7 +16,12 @@ from shared.pipeline.ports import Store
 PAUSE_SECONDS = 0.25
 
 
-def _as_it_is() -> Callable[[Step], Step]:
+Joining = Callable[[], Callable[[Step], Step]]
+"""Reads a conversation and returns how a step joins it."""
+
+
+def as_it_is() -> Callable[[Step], Step]:
+    """A step that joins no conversation."""
     return lambda step: step
 
 
@@ -29,10 +34,10 @@ def settle_with_retry(
     clock: Clock,
     until: float,
     stopping: Callable[[], bool],
-    joining: Callable[[], Callable[[Step], Step]] = _as_it_is,
+    joining: Joining = as_it_is,
 ) -> Step:
     """Settle an attempt. Retries while the store is unavailable, until the monotonic time `until` or the shutdown.
-    `joining` reads a conversation and returns how a step joins it; it is called again if that has changed.
+    `joining` is called again if the conversation has changed.
     """
     jitter = clock.jitter()
 

@@ -60,6 +60,20 @@ def test_nearest_earlier_event_of_the_contact_is_found(store: Any, an_event: Cal
     assert [in_the_way(store, one) for one in (first, second, third)] == [None, first.key, second.key]
 
 
+def test_what_is_in_the_way_of_the_one_in_the_way_is_found(store: Any, an_event: Callable[..., Delivery]) -> None:
+    """An event whose patience is over asks for it: the one before it may only wait itself."""
+    first, second, third = (an_event(number) for number in (1, 2, 3))
+    for record in (first, second, third):
+        store.create(record)
+    assert in_the_way(store, second) == first.key
+    leases(store, first)
+    assert in_the_way(store, second) == first.key
+    settles(store, first, Replied(()))
+    assert in_the_way(store, second) is None
+    leases(store, third)
+    assert in_the_way(store, second) == third.key, "one that went before its turn"
+
+
 def test_event_of_another_contact_is_not_found(store: Any, an_event: Callable[..., Delivery]) -> None:
     store.create(an_event(1, contact="15550003333"))
     assert in_the_way(store, an_event(2)) is None

@@ -147,6 +147,23 @@ def test_trial_that_is_answered_closes_the_breaker(
     assert len(told(capfd, "backend_up")) == 1
 
 
+def test_event_whose_time_ends_while_it_is_elected_ends_at_its_next_task(service: Service, backend: Backend) -> None:
+    """Ended there it would be in no conversation."""
+    id = service.internal.parts.senders.backend
+    service.internal.store.port.change_marks(id, lambda _: Marks(down=Outage(NOW, TEN)))
+    event = service.put(an_event(1, give_up_at=NOW + TEN))
+
+    def pass_the_time(name: str, *_: Any) -> None:
+        if name == "change_marks":
+            service.internal.store.before = lambda *_: None
+            service.internal.clock.go(10)
+
+    service.internal.store.before = pass_the_time
+    assert (service.arrive(event)[0], backend.asked) == (503, [])
+    assert service.arrive(event) == (200, {"state": "dead"})
+    assert service.get(event).conversation is not None
+
+
 def test_trial_that_fails_doubles_the_wait(service: Service, backend: Backend) -> None:
     id = service.internal.parts.senders.backend
     service.internal.store.port.change_marks(id, lambda _: Marks(down=Outage(NOW, TEN)))

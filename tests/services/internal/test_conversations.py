@@ -8,7 +8,8 @@ import pytest
 
 from services.internal.main import create_app
 from shared.domain.conversations import Conversation, LaneEnd
-from shared.domain.delivery.operator import cancel
+from shared.domain.delivery.answers import Answer, Step, TaskResult
+from shared.domain.delivery.operator import cancel, replay
 from shared.domain.errors import ConversationChanged, RegistryUnavailable
 from shared.domain.identity import outbound_key
 from shared.domain.record import Delivery, State, waiter
@@ -45,6 +46,30 @@ def test_event_and_its_reply_are_in_one_conversation(service: Service) -> None:
     assert (kept.tenant, kept.contact, kept.unread) == ("default", PERSON, 1)
     assert kept.last_outbound == LaneEnd(reply.key, reply.give_up_at or NOW)
     assert conversation(service, an_event(1)) == kept
+
+
+def test_replies_to_both_forms_of_a_number_share_a_lane_and_go_as_written(service: Service) -> None:
+    forms, replies = ("5511985502222", "551185502222"), list[Delivery]()
+    for number, form in enumerate(forms, 1):
+        payload = an_event(number).payload
+        replies.append(answered(service, number, payload={**payload, "item": {**payload["item"], "from": form}}))
+    first, second = replies
+    assert (second.conversation, second.after) == (first.conversation, first.key)
+    assert [reply.payload["to"] for reply in replies] == [f"+{form}" for form in forms]
+
+
+def test_stranger_who_writes_by_a_changed_number_is_in_another_conversation(service: Service) -> None:
+    first = answered(service, 1)
+    payload = an_event(2).payload
+    told = {"type": "user_changed_number", "wa_id": "15550003333"}
+    change = service.put(
+        an_event(2, payload={**payload, "item": {**payload["item"], "type": "system", "system": told}})
+    )
+    assert service.arrive(change) == (200, {"state": "done"})
+    assert service.get(change).conversation == first.conversation
+    stranger = answered(service, 3)
+    assert stranger.conversation != first.conversation
+    assert stranger.after is None
 
 
 def test_conversation_has_the_providers_time_of_its_last_message(service: Service) -> None:
@@ -146,6 +171,76 @@ def test_event_that_fails_joins_its_conversation_when_it_is_dead(service: Servic
     last = service.put(an_event(2, attempt=7))
     assert service.arrive(last) == (200, {"state": "dead"})
     assert conversation(service, last).unread == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "fields"),
+    [
+        ("attempts", {"state": State.LEASED, "attempt": 8, "token": "killed", "lease_until": NOW}),
+        ("waited", {"give_up_at": NOW}),
+    ],
+)
+def test_event_that_its_lease_ends_joins_its_conversation(service: Service, reason: str, fields: Any) -> None:
+    reply = answered(service, 1)
+    event = service.put(an_event(2, **fields))
+    assert service.arrive(event) == (200, {"state": "dead"})
+    assert (service.get(event).reason, service.get(event).conversation) == (reason, reply.conversation)
+    kept = conversation(service, event)
+    assert (kept.unread, kept.last_outbound and kept.last_outbound.key) == (2, reply.key)
+    before = len(service.internal.store.calls)
+    assert service.arrive(event) == (200, {"state": "dead"})
+    assert conversation(service, event) == kept
+    assert [call[0] for call in service.internal.store.calls[before:]] == ["get", "change"]
+
+
+def test_event_that_waits_for_its_turn_to_the_end_joins_its_conversation(service: Service) -> None:
+    """Its guard would let it wait for longer, but its time is over."""
+    service.put(an_event(1, turn_id="7" * 40, position="1"))
+    event = service.put(an_event(2, turn_id="7" * 40, position="2", give_up_at=NOW))
+    assert service.arrive(event) == (200, {"state": "dead"})
+    assert conversation(service, event).unread == 1
+
+
+def test_event_ends_once_in_its_conversation_though_that_changes_meanwhile(service: Service) -> None:
+    event, losses = service.put(an_event(2, give_up_at=NOW)), [ConversationChanged(), ConversationChanged()]
+    answered(service, 1)
+    service.internal.store.before = lambda name, *_: losses.pop() if name == "change" and losses else None
+    assert service.arrive(event) == (200, {"state": "dead"})
+    assert (losses, conversation(service, event).unread) == ([], 2)
+
+
+def test_event_whose_lease_was_lost_in_its_last_attempt_ends_at_its_next_task(service: Service) -> None:
+    """The lease was taken, reported as refused, and has run out: this task knows no conversation to end it in."""
+    event = service.put(an_event(1, attempt=7))
+    leased = replace(event, state=State.LEASED, attempt=8, token="lost", lease_until=NOW)
+    tries = [True]
+
+    def refused(name: str, *_: Any) -> Exception | None:
+        if name != "change" or not tries:
+            return None
+        tries.pop()
+        service.internal.store.port.change(event.key, lambda _: Step(Answer(TaskResult.ACK, ""), write=leased))
+        return ConversationChanged()
+
+    service.internal.store.before = refused
+    assert (service.arrive(event), service.get(event)) == ((503, {"state": "waiting"}), leased)
+    assert service.arrive(event) == (200, {"state": "dead"})
+    assert conversation(service, event).unread == 1
+
+
+def test_event_ends_though_its_conversation_is_unreadable(service: Service) -> None:
+    damage(service, answered(service, 1))
+    event = service.put(an_event(2, give_up_at=NOW))
+    assert service.arrive(event) == (200, {"state": "dead"})
+    assert service.get(event).conversation is None
+
+
+def test_replay_of_an_event_that_its_lease_ended_is_heard_once(service: Service) -> None:
+    event = service.put(an_event(2, give_up_at=NOW))
+    service.arrive(event)
+    service.internal.store.port.change(event.key, lambda found: replay(found, LIMITS, NOW))
+    assert service.arrive(service.get(event)) == (200, {"state": "done"})
+    assert conversation(service, event).unread == 1
 
 
 def test_message_of_a_group_is_in_no_conversation(service: Service) -> None:

@@ -99,6 +99,27 @@ def test_of_two_events_that_look_at_the_same_time_one_gives_its_lease_back(servi
     assert service.made == [(replace(Task.of(event), hop=1), NOW + PLUS)]
 
 
+def test_event_whose_time_ends_while_it_gives_its_lease_back_ends_at_its_next_task(service: Service) -> None:
+    """Ended there it would be in no conversation."""
+    event = service.put(in_turn(2, give_up_at=NOW + 5 * PLUS))
+    other = replace(in_turn(1), **handled(attempt=2))
+
+    def lease_the_other(name: str, key: str = "", *_: Any) -> None:
+        if name == "change" and key == event.key:
+            service.internal.store.before = pass_the_time
+            service.put(other)
+
+    def pass_the_time(name: str, *_: Any) -> None:
+        if name == "change":
+            service.internal.store.before = lambda *_: None
+            service.internal.clock.at += 9 * PLUS
+
+    service.internal.store.before = lease_the_other
+    assert (service.arrive(event)[0], service.get(event).state) == (503, State.PENDING)
+    assert service.arrive(event) == (200, {"state": "dead"})
+    assert service.get(event).conversation is not None
+
+
 def test_two_events_that_step_back_from_each_other_come_back_at_different_times(service: Service) -> None:
     times = []
     for jitter in (0.0, 1.0):
@@ -162,6 +183,40 @@ def test_event_never_goes_while_another_of_its_contact_is_handled(service: Servi
     late = replace(Task.of(second), hop=9, alone_since=NOW - timedelta(hours=2))
     assert service.process(late) == (200, {"state": "waiting"})
     assert service.handler.called == []
+
+
+def overdue(record: Delivery, **changes: Any) -> Task:
+    return replace(Task.of(record), hop=9, alone_since=NOW - timedelta(minutes=10), **changes)
+
+
+@pytest.mark.parametrize("first", [{}, handled()], ids=["waits too", "is handled"])
+def test_event_overtakes_none_that_waits_itself(service: Service, first: Any) -> None:
+    """Else a contact whose events take longer than ten minutes together would be answered in no order."""
+    two(service, **first)
+    third = service.put(in_turn(3))
+    assert service.process(overdue(third)) == (200, {"state": "waiting"})
+    assert service.made[-1] == (replace(overdue(third), hop=10, alone_since=NOW), NOW + 32 * PLUS)
+    assert (service.handler.called, service.get(third)) == ([], third)
+
+
+def test_event_looks_one_further_only_when_its_patience_is_over(service: Service) -> None:
+    two(service)
+    third = service.put(in_turn(3))
+    service.arrive(third)
+    found = []
+    for since in (NOW - timedelta(minutes=9), NOW - timedelta(minutes=10)):
+        service.internal.store.calls.clear()
+        service.process(replace(overdue(third), alone_since=since))
+        found.append([name for name, *_ in service.internal.store.calls])
+    assert found == [["get", "in_turn", "change"], ["get", "in_turn", "in_turn", "change"]]
+
+
+def test_event_overtakes_none_with_the_patience_of_an_earlier_generation(service: Service) -> None:
+    service.put(in_turn(1))
+    second = service.put(in_turn(2, generation=1))
+    assert service.process(overdue(second, generation=0)) == (200, {"state": "waiting"})
+    ((task, _),) = service.made
+    assert (task.generation, task.alone_since) == (1, None)
 
 
 def test_event_without_a_turn_waits_for_none(service: Service) -> None:
