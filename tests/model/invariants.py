@@ -8,7 +8,7 @@ from typing import Any
 
 from shared.domain.conversations import ConversationEntry
 from shared.domain.delivery.answers import Run, Step
-from shared.domain.guards import predecessor_finished
+from shared.domain.guards import predecessor_finished, was_passed_over
 from shared.domain.identity import sender_id
 from shared.domain.limits import DoubtPolicy
 from shared.domain.marks import Marks
@@ -46,6 +46,8 @@ def _of_event(setting: Setting, world: World, place: int, name: str, row: Row | 
         and any(other and setting.event_of(reply) == place and reply != place for reply, other in enumerate(world.rows))
     ):
         return f"I2: {name} is dead although its plan is committed"
+    if setting.order and row is not None and row.record.final and row.record.conversation is None:
+        return f"lanes: {name} has ended, and is in no conversation"
     return None
 
 
@@ -144,8 +146,10 @@ def _of_turn(setting: Setting, worker: Worker, reached: Reached, found: Delivery
     name, blocker = setting.name_of(found.key), _blocker(worker, reached)
     if blocker and blocker.state is State.LEASED:
         return f"guards: {name} is leased although {setting.name_of(blocker.key)} is being handled"
-    if blocker and not _has_no_patience(worker):
+    if blocker and not _has_no_patience(worker, found):
         return f"guards: {name} is leased although it has to wait (turn)"
+    if blocker and _way_of(setting, worker, reached, blocker) != ():
+        return f"turns: {name} overtakes {setting.name_of(blocker.key)}, which perhaps waits too"
     if after.overtook != (blocker.key if blocker else found.overtook):
         return f"turns: {name} says that it overtook {after.overtook and setting.name_of(after.overtook)}"
     return None
@@ -165,7 +169,10 @@ def _of_turn_hop(setting: Setting, worker: Worker, record: Delivery, reached: Re
         return f"turns: {name} waits for {other}, which is in nobody's way"
     if waiter(record) not in blocker.bell and len(blocker.bell) < MOST_WAITERS:
         return f"bell: {name} hops and is not in the bell of {other}"
-    if _has_no_patience(worker) and not is_handled:
+    is_over, way = _has_no_patience(worker, record), _way_of(setting, worker, reached, blocker)
+    if way is not None and not is_over:
+        return f"turns: {name} looks behind {other} before its patience is over"
+    if is_over and not is_handled and not way:
         return f"turns: {name} hops though it has waited long enough"
     return None
 
@@ -176,9 +183,26 @@ def _is_untried(record: Delivery) -> bool:
 
 def _blocker(worker: Worker, reached: Reached) -> Delivery | None:
     """The event in the way of this worker's, as it has read last."""
-    looks = [answer for call, answer in _story(worker, reached) if call.name == "store.in_turn"]
+    looks = [answer for call, answer in _looks(worker, reached) if _is_own(worker, call)]
     others = [row.record for row in looks[-1] if row.record.key != worker.subject.key] if looks else []
     return others[0] if others else None
+
+
+def _way_of(setting: Setting, worker: Worker, reached: Reached, blocker: Delivery) -> Sequence[Delivery] | None:
+    """What is in the way of the event that is in the way of this worker's, as it has read; None: it has not looked."""
+    looks = [answer for call, answer in _looks(worker, reached) if not _is_own(worker, call)]
+    return tuple(row.record for row in looks[-1] if row.record.key != blocker.key) if looks else None
+
+
+def _looks(worker: Worker, reached: Reached) -> Iterator[tuple[Call, Any]]:
+    return ((call, answer) for call, answer in _story(worker, reached) if call.name == "store.in_turn")
+
+
+def _is_own(worker: Worker, call: Call) -> bool:
+    """Whether a look at a turn is for the worker's own event: up to its place, or at all that are handled."""
+    assert isinstance(worker.subject, Task)
+    _, _, key = call.args[1].rpartition(" ")
+    return "/" in key or key.startswith(worker.subject.key)
 
 
 def of_call(setting: Setting, world: World, worker: Worker) -> str | None:
@@ -259,12 +283,14 @@ def _of_lease(
     setting: Setting, name: str, worker: Worker, reached: Reached, found: Delivery, after: Delivery
 ) -> str | None:
     """What must hold when a message is leased, which means that it will be sent."""
-    is_before_it = _is_before(worker, reached, found)
-    if is_before_it and _is_being_sent(worker, reached, found):
+    before = _in_the_way(worker, reached, found)
+    if before and _is_being_sent(before):
         return f"I9: {name} goes while the one before it is being sent"
-    if is_before_it and not _has_no_patience(worker):
+    if before and not _has_no_patience(worker, found):
         return f"guards: {name} is leased although it has to wait (predecessor)"
-    if after.overtook != (found.after if is_before_it else found.overtook):
+    if before and (not _has_looked_behind(worker, reached, before) or _waits_in_lane(worker, reached, before)):
+        return f"I9: {name} overtakes {setting.name_of(before.key)}, which perhaps waits too"
+    if after.overtook != (before.key if before else found.overtook):
         return f"I9: {name} says that it overtook {after.overtook and setting.name_of(after.overtook)}"
     if why := _held_back(setting, worker, reached, found):
         return f"guards: {name} is leased although it has to wait ({why})"
@@ -294,20 +320,42 @@ def _held_back(setting: Setting, worker: Worker, reached: Reached, found: Delive
     return "limited" if seen.limited and seen.limited.until == FUTURE else None
 
 
-def _is_before(worker: Worker, reached: Reached, record: Delivery) -> bool:
-    """Whether the one before it has not ended, as this worker has read or written it last."""
-    return not predecessor_finished(record, _last_shown(worker, reached, record.after))
+def _in_the_way(worker: Worker, reached: Reached, record: Delivery) -> Delivery | None:
+    """The message before it, if that has not ended, as this worker has read or written it last."""
+    before = _before_it(worker, reached, record)
+    return None if predecessor_finished(record, before) else before
 
 
-def _is_being_sent(worker: Worker, reached: Reached, record: Delivery) -> bool:
-    """Whether another attempt has the one before it, as this worker has read."""
+def _before_it(worker: Worker, reached: Reached, record: Delivery) -> Delivery | None:
+    """The message that it waits for: those that were cancelled before their turn are looked behind."""
     before = _last_shown(worker, reached, record.after)
-    return before is not None and before.state is State.LEASED and before.lease_until == FUTURE
+    while before is not None and was_passed_over(before):
+        before = _last_shown(worker, reached, before.after)
+    return before
 
 
-def _has_no_patience(worker: Worker) -> bool:
-    """Whether the worker's task has waited for the one before, and for nothing else, for as long as it may."""
-    return isinstance(worker.subject, Task) and worker.subject.alone_since == PAST
+def _has_looked_behind(worker: Worker, reached: Reached, before: Delivery) -> bool:
+    """Whether this worker has read the message that the one before its own waits for; true if that waits for none."""
+    reads = [call.args[0] for call, _ in _story(worker, reached) if call.name == "store.get"]
+    return before.after is None or before.after in reads
+
+
+def _waits_in_lane(worker: Worker, reached: Reached, before: Delivery) -> bool:
+    """Whether that one waits for another message itself, which is not given up, as this worker has read."""
+    behind = _in_the_way(worker, reached, before)
+    return behind is not None and behind.give_up_at != PAST
+
+
+def _is_being_sent(before: Delivery) -> bool:
+    return before.state is State.LEASED and before.lease_until == FUTURE
+
+
+def _has_no_patience(worker: Worker, record: Delivery) -> bool:
+    """Whether the worker's task has waited for the one before, and for nothing else, for as long as it may. Each
+    generation begins anew.
+    """
+    task = worker.subject
+    return isinstance(task, Task) and task.alone_since == PAST and task.generation >= record.generation
 
 
 def _tenant_seen(worker: Worker, reached: Reached) -> bool | None:
@@ -428,14 +476,17 @@ def of_task(setting: Setting, world: World, worker: Worker, reached: Reached, ta
 
 def _of_lonely_hop(setting: Setting, worker: Worker, reached: Reached, record: Delivery) -> str | None:
     """What must hold when a message hops because of the one before it, and of nothing else."""
-    name, before = setting.name_of(record.key), _last_shown(worker, reached, record.after)
+    name, before = setting.name_of(record.key), _in_the_way(worker, reached, record)
     if _waits_for_more(setting, worker, reached, record):
         return f"I9: {name} loses patience while it waits for something else"
-    if before is None or predecessor_finished(record, before):
+    if before is None:
         return f"bell: {name} hops though the one before it has ended"
     if waiter(record) not in before.bell and len(before.bell) < MOST_WAITERS:
         return f"bell: {name} hops and is not in the bell of {setting.name_of(before.key)}"
-    if _has_no_patience(worker) and not _is_being_sent(worker, reached, record):
+    is_over = _has_no_patience(worker, record)
+    if before.after and _has_looked_behind(worker, reached, before) and not is_over:
+        return f"I9: {name} looks behind {setting.name_of(before.key)} before its patience is over"
+    if is_over and not _is_being_sent(before) and not _waits_in_lane(worker, reached, before):
         return f"I9: {name} hops though it has waited long enough"
     return None
 

@@ -20,6 +20,7 @@ MARKS, BACKEND = "shared/domain/marks.py", "shared/pipeline/backend_marks.py"
 CONVERSATIONS, JOINED = "shared/domain/conversations.py", "shared/domain/delivery/conversation.py"
 FINDS, SETTLES = "shared/pipeline/conversations.py", "shared/pipeline/settle_with_retry.py"
 MESSAGES = "shared/pipeline/accept_message.py"
+IN_LANE = "shared/pipeline/lanes.py"
 INBOUND, OUTBOUND = "shared/pipeline/process_inbound.py", "shared/pipeline/process_outbound.py"
 
 
@@ -670,6 +671,46 @@ BELLS = (
         "return Elect(frozenset(name for name, _ in claims), claims[0][1], unclear, overtakes)",
         "return Elect(frozenset(name for name, _ in claims), claims[0][1], unclear)",
     ),
+    _mutant(
+        "a message goes although the one before it waits too",
+        "I9",
+        "patience: over, three replies",
+        IN_LANE,
+        "if is_patience_over(task, self.limits, now):",
+        "if before.final:",
+    ),
+    _mutant(
+        "a message looks one further at each of its hops",
+        "I9",
+        "patience: over, three replies",
+        IN_LANE,
+        "if is_patience_over(task, self.limits, now):",
+        "if before:",
+    ),
+    _mutant(
+        "the wait of the one before it is found and does not count",
+        "I9",
+        "patience: over, three replies",
+        GUARDS,
+        "return task if is_given_up else replace(task, alone_since=None)",
+        "return task",
+    ),
+    _mutant(
+        "a message waits because the one before it waits for one that is given up",
+        "I9",
+        "patience: over, three replies, give_up_at passes",
+        GUARDS,
+        "return task if is_given_up else replace(task, alone_since=None)",
+        "return replace(task, alone_since=None)",
+    ),
+    _mutant(
+        "a message keeps its patience in a new generation",
+        "guards",
+        "patience: over, racing sweep",
+        IN_LANE,
+        "task = with_patience(task, record)",
+        "pass",
+    ),
 )
 
 # ---- turns
@@ -810,6 +851,30 @@ IN_TURNS = (
         "replace(guard, overtakes=turn.overtakes)",
         "guard",
     ),
+    _mutant(
+        "an event goes although the one before it waits too",
+        "turns",
+        "turns: three events, patience ends",
+        INBOUND,
+        "isinstance(guard, Go) and self._blocker(blocker) is not None:",
+        "isinstance(guard, Go) and blocker.final:",
+    ),
+    _mutant(
+        "an event looks one further at each of its hops",
+        "turns",
+        "turns: three events, patience ends",
+        INBOUND,
+        "isinstance(guard, Go) and self._blocker(blocker) is not None:",
+        "self._blocker(blocker) is not None and isinstance(guard, Go):",
+    ),
+    _mutant(
+        "an event keeps its patience in a new generation",
+        "guards",
+        "turns: patience ends, the backend is down",
+        INBOUND,
+        "now, task = self.clock.now(), with_patience(task, record)",
+        "now = self.clock.now()",
+    ),
 )
 
 # ---- outages, blocks, credentials
@@ -944,6 +1009,22 @@ OUTAGES = (
 # ---- lanes
 
 IN_LANES = (
+    _mutant(
+        "an event that its lease ends is in no conversation",
+        "lanes",
+        "lanes: two events, two workers, killed",
+        INBOUND,
+        "step = self._lease(found, tenant, call.guard, task, token, joining)",
+        "step = self._lease(found, tenant, call.guard, task, token)",
+    ),
+    _mutant(
+        "an event that ends where it was to begin is in no conversation",
+        "lanes",
+        "lanes: a message for later, own write refused",
+        INBOUND,
+        "joining = _ends_later",
+        "pass",
+    ),
     _mutant(
         "a plan is committed without the end of its lane",
         "lanes",
@@ -1164,8 +1245,8 @@ LIMITS = (
         "I9",
         "order: two replies, two workers",
         OUTBOUND,
-        "before = None if held else self._before(record)",
-        "before = None",
+        "record, before, guards = self._looked(record, seen, access, task)",
+        "guards = self._guards(None, seen, access, task, self.clock.now())",
     ),
 )
 

@@ -44,12 +44,12 @@ def _lane(name: str, states: int, mishaps: Mapping[M, int], **more: Any) -> Sett
 LANES: Sequence[Setting] = (
     _lane("lanes: two events in turn", 291, {}, events=2, answered=2, turns=True, workers=1),
     _lane("lanes: none", 146, {}, events=2, answered=2, lanes=False, workers=1),
-    _lane("lanes: two events, two workers", 1_180, {}, events=2, answered=2, sends=1),
+    _lane("lanes: two events, two workers", 1_503, {}, events=2, answered=2, sends=1),
     _lane("lanes: a plan and a caller's message", 209, {}, sent=1, workers=1),
     _lane("lanes: a call and two messages, one of a caller", 1_533, {}, replies=3, calls=1, sent=1, workers=1),
     _lane("lanes: a plan and a message for later", 306, {}, sent=1, later=1, workers=1),
     _lane(
-        "lanes: a message for later, own write refused", 502, {M.AMBIGUOUS: 1}, replies=0, sent=1, later=1, workers=1
+        "lanes: a message for later, own write refused", 542, {M.AMBIGUOUS: 1}, replies=0, sent=1, later=1, workers=1
     ),
     _lane(
         "lanes: a message for later, cancelled, give_up_at passes",
@@ -62,7 +62,7 @@ LANES: Sequence[Setting] = (
     ),
     _lane(
         "lanes: of a sender, two contacts, two workers",
-        1_180,
+        1_503,
         {},
         order=Order.SENDER,
         events=2,
@@ -86,7 +86,7 @@ LANES: Sequence[Setting] = (
 LARGER_LANES: Sequence[Setting] = (
     _lane(
         "lanes: two events in turn, killed, own write refused",
-        16_272,
+        16_288,
         {M.CRASH: 1, M.AMBIGUOUS: 1},
         events=2,
         answered=2,
@@ -95,11 +95,11 @@ LARGER_LANES: Sequence[Setting] = (
         attempts=2,
         most_tasks=3,
     ),
-    _lane("lanes: two events, two workers, killed", 9_166, {M.CRASH: 1}, events=2, answered=2, sends=1),
-    _lane("lanes: two events, two workers, own write refused", 6_188, {M.AMBIGUOUS: 1}, events=2, answered=2, sends=1),
+    _lane("lanes: two events, two workers, killed", 12_270, {M.CRASH: 1}, events=2, answered=2, sends=1),
+    _lane("lanes: two events, two workers, own write refused", 8_057, {M.AMBIGUOUS: 1}, events=2, answered=2, sends=1),
     _lane(
         "lanes: a plan and a caller's message, killed, own write refused",
-        7_947,
+        7_961,
         {M.CRASH: 1, M.AMBIGUOUS: 1},
         sent=1,
         workers=1,
@@ -108,7 +108,7 @@ LARGER_LANES: Sequence[Setting] = (
     ),
     _lane(
         "lanes: a plan and a message for later, killed, own write refused",
-        12_108,
+        12_130,
         {M.CRASH: 1, M.AMBIGUOUS: 1},
         sent=1,
         later=1,
@@ -116,10 +116,10 @@ LARGER_LANES: Sequence[Setting] = (
         attempts=2,
         most_tasks=3,
     ),
-    _lane("lanes: store and queue away", 7_210, {M.STORE_AWAY: 1, M.QUEUE_AWAY: 1}, sent=1, workers=1),
+    _lane("lanes: store and queue away", 7_276, {M.STORE_AWAY: 1, M.QUEUE_AWAY: 1}, sent=1, workers=1),
     _lane(
         "lanes: of a sender, two contacts, two workers, killed",
-        9_166,
+        12_074,
         {M.CRASH: 1},
         order=Order.SENDER,
         events=2,
@@ -127,8 +127,8 @@ LARGER_LANES: Sequence[Setting] = (
         contacts=2,
         sends=1,
     ),
-    _lane("lanes: two tenants, two workers", 563, {}, events=2, answered=2, senders=2, tenants=2, sends=1),
-    _lane("lanes: two messages of callers, own write refused", 7_080, {M.AMBIGUOUS: 1}, replies=0, sent=2, workers=1),
+    _lane("lanes: two tenants, two workers", 764, {}, events=2, answered=2, senders=2, tenants=2, sends=1),
+    _lane("lanes: two messages of callers, own write refused", 7_670, {M.AMBIGUOUS: 1}, replies=0, sent=2, workers=1),
     _lane(
         "lanes: two messages of callers, one for later, killed",
         2_268,
@@ -165,6 +165,16 @@ LARGER_LANES: Sequence[Setting] = (
         "lanes: a plan and two messages of callers, killed", 9_160, {M.CRASH: 1}, begins="planned", sent=2, workers=1
     ),
     _lane(
+        "lanes: of a sender, patience ends twice",
+        3_704,
+        {M.PATIENCE: 2},
+        order=Order.SENDER,
+        begins="planned",
+        sent=2,
+        workers=1,
+        hops=1,
+    ),
+    _lane(
         "lanes: two events in turn, the handler fails",
         1_478,
         {M.HANDLER_RAISES: 1},
@@ -188,7 +198,7 @@ QUICK: Sequence[Setting] = (
         {M.CRASH: 1, M.POSTED_AGAIN: 1, M.DELIVERED_AGAIN: 1},
         webhooks=2,
     ),
-    _event("event: store and queue away", 207, {M.STORE_AWAY: 1, M.QUEUE_AWAY: 1}),
+    _event("event: store and queue away", 205, {M.STORE_AWAY: 1, M.QUEUE_AWAY: 1}),
     _event(
         "event: two in one POST, store and queue away", 344, {M.QUEUE_AWAY: 1, M.STORE_AWAY: 1}, events=2, workers=1
     ),
@@ -212,6 +222,7 @@ QUICK: Sequence[Setting] = (
         most_tasks=3,
     ),
     _event("turns: patience ends, killed", 822, {M.PATIENCE: 1, M.CRASH: 1}, events=2, turns=True, workers=1),
+    _event("turns: three events, patience ends", 700, {M.PATIENCE: 1}, events=3, turns=True, attempts=1, workers=1),
     _event("turns: two contacts", 501, {}, events=2, turns=True, contacts=2),
     _event("turns: two senders", 501, {}, events=2, turns=True, senders=2),
     _event("turns: three events", 178, {}, events=3, turns=True, attempts=1, hops=0, workers=1),
@@ -255,7 +266,7 @@ QUICK: Sequence[Setting] = (
         workers=1,
     ),
     _plan("plan: killed, own write refused", 355, {M.CRASH: 1, M.AMBIGUOUS: 1}, workers=1),
-    _plan("plan: store and queue away", 366, {M.STORE_AWAY: 1, M.QUEUE_AWAY: 1}, workers=1),
+    _plan("plan: store and queue away", 364, {M.STORE_AWAY: 1, M.QUEUE_AWAY: 1}, workers=1),
     _plan("plan: killed in the last attempt", 83, {M.CRASH: 1}, attempts=1, workers=1),
     _plan("plan: two replies, killed", 1_250, {M.CRASH: 1}, replies=2, workers=1),
     _reply("reply: killed, answer lost", 4_787, {M.CRASH: 1, M.ANSWER_LOST: 1, M.DELIVERED_AGAIN: 1}),
@@ -346,6 +357,7 @@ QUICK: Sequence[Setting] = (
         receipts=NEVER,
         workers=1,
     ),
+    _reply("patience: over, three replies", 964, {M.PATIENCE: 1}, replies=3, receipts=NEVER, workers=1),
     _reply("replay: refused for good, the command killed", 329, {M.REFUSED: 1, M.REPLAY: 1, M.CRASH: 1}, workers=1),
     _reply(
         "replay: in doubt, --may-double",
@@ -479,7 +491,7 @@ QUICK: Sequence[Setting] = (
         workers=1,
     ),
     _event("every call: an event", 521, {}, every_call=True),
-    _reply("every call: a reply, killed, answer lost", 833, {M.CRASH: 1, M.ANSWER_LOST: 1}, every_call=True, workers=1),
+    _reply("every call: a reply, killed, answer lost", 821, {M.CRASH: 1, M.ANSWER_LOST: 1}, every_call=True, workers=1),
 )
 
 SLOW: Sequence[Setting] = (
@@ -614,7 +626,7 @@ SLOW: Sequence[Setting] = (
         receipts=LATE,
         workers=1,
     ),
-    _resend("resend: limited, two answers lost", 4_651, {M.LIMITED: 1, M.ANSWER_LOST: 2}, receipts=LATE, workers=1),
+    _resend("resend: limited, two answers lost", 4_913, {M.LIMITED: 1, M.ANSWER_LOST: 2}, receipts=LATE, workers=1),
     _resend(
         "resend: a slow answer is kept, refused for good",
         46_650,
@@ -708,7 +720,24 @@ SLOW: Sequence[Setting] = (
         "bell: the first is cancelled, killed", 2_139, {M.CANCEL: 1, M.CRASH: 1}, replies=2, receipts=NEVER, workers=1
     ),
     _reply("patience: over, two workers", 13_458, {M.PATIENCE: 1}, replies=2, receipts=NEVER),
-    _reply("patience: over twice, three replies", 1_589, {M.PATIENCE: 2}, replies=3, receipts=NEVER, workers=1),
+    _reply("patience: over twice, three replies", 1_365, {M.PATIENCE: 2}, replies=3, receipts=NEVER, workers=1),
+    _reply(
+        "patience: over twice, three replies, cancelled",
+        20_641,
+        {M.PATIENCE: 2, M.CANCEL: 1},
+        replies=3,
+        receipts=NEVER,
+        workers=1,
+    ),
+    _reply(
+        "patience: over, three replies, give_up_at passes",
+        8_226,
+        {M.PATIENCE: 1, M.GIVE_UP: 1},
+        replies=3,
+        receipts=NEVER,
+        workers=1,
+    ),
+    _reply("patience: over, racing sweep", 3_632, {M.PATIENCE: 1, M.SWEEP: 1}, replies=2, receipts=NEVER, workers=1),
     _reply(
         "patience: blocked, credential replaced",
         51_690,
@@ -783,8 +812,28 @@ SLOW: Sequence[Setting] = (
         most_tasks=3,
     ),
     _event(
+        "turns: three events, patience ends twice, killed",
+        16_592,
+        {M.PATIENCE: 2, M.CRASH: 1},
+        events=3,
+        turns=True,
+        attempts=1,
+        workers=1,
+    ),
+    _event(
+        "turns: patience ends, the backend is down",
+        7_758,
+        {M.PATIENCE: 1, M.BACKEND_DOWN: 1, M.DELIVERED_AGAIN: 1},
+        events=2,
+        turns=True,
+        backend=BACKEND,
+        attempts=1,
+        most_tasks=3,
+        workers=1,
+    ),
+    _event(
         "turns: shutdown, failed, replayed",
-        3_842,
+        4_652,
         {M.SHUTDOWN: 1, M.HANDLER_RAISES: 2, M.REPLAY: 1},
         events=2,
         turns=True,
@@ -849,7 +898,7 @@ SLOW: Sequence[Setting] = (
     ),
     _reply(
         "block: two replies, a failed receipt blocks, killed",
-        4_788,
+        4_740,
         {M.FAILED_RECEIPT: 1, M.CRASH: 1},
         replies=2,
         workers=1,

@@ -267,7 +267,7 @@ def normal(record: Delivery) -> Delivery:
         expire_at=passed_or_not(record.expire_at),
         attempts_log=(),
         last_error=None,
-        started_at=None,
+        started_at=PAST if record.after and _was_tried(record) else None,
         finished_at=None,
         sweeps=0,
         throttled=0,
@@ -275,6 +275,11 @@ def normal(record: Delivery) -> Delivery:
         metadata=Frozen(),
         receipts=Frozen({round_: replace(word, provider_ids=frozenset()) for round_, word in record.receipts.items()}),
     )
+
+
+def _was_tried(record: Delivery) -> bool:
+    """Whether a message that has ended was tried: who waits for it looks behind it if it was not."""
+    return record.final and (record.state is State.DONE or bool(record.attempt or record.doubts))
 
 
 def passed_or_not(deadline: datetime | None) -> datetime | None:
