@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from local.terminal import WrongSettings
 from shared import config
 from shared.bootstrap.adapters import senders_of
 from shared.bootstrap.backends import RegistryStore, build_store
+from shared.domain.limits import Limits
 from shared.domain.tenants import Sender
 from shared.operations.registry import values_of
 from shared.pipeline.registry import EntryKind, Registry
@@ -56,6 +57,8 @@ class Running:
     """False: no stack runs here, and the store is what the last one left."""
     start: str = START
     """The command that starts a stack on this store."""
+    limits: Limits = field(default_factory=Limits)
+    """Those that its settings make."""
 
     @property
     def registry(self) -> Registry:
@@ -244,6 +247,7 @@ def find(data_dir: Path) -> Running:
         logs=described.logs,
         runs=described.runs,
         start=described.start,
+        limits=settings.limits,
     )
 
 

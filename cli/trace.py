@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,20 @@ from cli.cloud_logs import CloudLogs
 from cli.running import Running, data_dir_option, find, progress
 from local import terminal
 from shared.bootstrap.channels import explain, read_message, remark
-from shared.domain.identity import is_id_prefix, message_event_id
+from shared.domain.identity import LEAST_PREFIX, is_id_prefix, message_event_id
 from shared.domain.record import Delivery
 from shared.domain.tenants import DEFAULT_TENANT
 from shared.logs import EVENTS
-from shared.operations.timeline.build import GONE, Moment, ReceivedContent, Timeline, build, from_log_lines
+from shared.operations.timeline.ahead import ahead_of
+from shared.operations.timeline.build import (
+    GONE,
+    Moment,
+    ReceivedContent,
+    Timeline,
+    Waiting,
+    build,
+    from_log_lines,
+)
 from shared.operations.timeline.logs import READ
 
 _COLOURS = {"dead": "red", "refused": "red", "handler_failed": "red", "receipt_failed": "red", "accepted": "green"}
@@ -74,12 +83,15 @@ def _cloud_lines(project: str, since: datetime | None = None) -> LogLines:
 def timeline_of(running: Running, records: Sequence[Delivery], log_lines: LogLines | None = None) -> Timeline:
     """Combine records and log lines; the lines are this machine's unless given."""
     known = {record.key for record in records} | {records[0].correlation_id}
+    now = datetime.now(UTC)
+    ahead = {record.key: found for record in records if (found := ahead_of(running.store, record, now))}
     return build(
         records,
         (log_lines or running.log_lines)(READ, known),
         explain,
         remark,
         read_message,
+        Waiting(ahead, running.limits.order_patience, now),
     )
 
 
@@ -106,8 +118,12 @@ def as_dict(timeline: Timeline) -> dict[str, Any]:
 
 
 def replies_as_dicts(timeline: Timeline) -> list[dict[str, Any]]:
-    """The replies as JSON; `why` only for one that waits."""
-    return [{key: value for key, value in asdict(reply).items() if key != "why" or value} for reply in timeline.replies]
+    """The replies as JSON; `why` and `waits_for` only for one that waits."""
+    of_waits = ("why", "waits_for")
+    return [
+        {key: value for key, value in asdict(reply).items() if key not in of_waits or value}
+        for reply in timeline.replies
+    ]
 
 
 def as_text(timeline: Timeline) -> str:
@@ -122,7 +138,8 @@ def as_text(timeline: Timeline) -> str:
         lines.append(f"  {_received(timeline.came)}")
     names = _reply_names(timeline)
     for reply in timeline.replies:
-        why = f" ({reply.why})" if reply.why else ""
+        behind = f" for {reply.waits_for[:LEAST_PREFIX]}" if reply.waits_for else ""
+        why = f" ({reply.why}{behind})" if reply.why else ""
         words = reply.text if reply.text is not None else reply.type
         lines.append(f"  {names[reply.key].capitalize()} is {reply.shown}{why}: {terminal.plain(words)}")
     return "\n".join(lines)

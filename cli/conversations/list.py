@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from cli.dead.filters import unread_as_text
 from cli.running import data_dir_option, find
 from cli.trace import stamp
 from local import terminal
@@ -74,7 +75,7 @@ def as_lines(shown: Sequence[Conversation], is_all: bool, unreadable: int, tenan
     if shown:
         yield from terminal.table(_COLUMNS, [_row(one) for one in shown])
     if unreadable:
-        yield f"Not listed: {unreadable:,} that were damaged, or that a newer version of Pombo wrote."
+        yield unread_as_text(unreadable)
     if not is_all:
         yield f"These are the newest {len(shown):,}; --limit shows more."
 

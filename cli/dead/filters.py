@@ -93,7 +93,7 @@ class Search:
     def __init__(self, store: Store, wanted: DeadLetterFilter, at_most: int | None = None) -> None:
         self._store, self._wanted, self._at_most = store, wanted, at_most
         self.unread = 0
-        """Written by a newer version, which alone can read them."""
+        """Written by a newer version, or damaged."""
 
     def __iter__(self) -> Iterator[DeadLetter]:
         """Raises StoreUnavailable. A letter that dies again meanwhile is not returned twice."""
@@ -129,4 +129,4 @@ def _ordered(counts: Counts) -> Iterable[tuple[tuple[str, int | None], int]]:
 
 
 def unread_as_text(unread: int) -> str:
-    return f"{unread:,} more were written by a newer version of Pombo; this version cannot read them."
+    return f"{unread:,} more cannot be read: written by a newer version of Pombo, or damaged."

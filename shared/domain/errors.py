@@ -80,7 +80,7 @@ class CertificatesUnavailable(PomboError):
 
 
 class UnknownState(PomboError):
-    """A newer version of Pombo wrote this record; this version cannot read it."""
+    """This record cannot be read: a newer version of Pombo wrote it, or it was damaged."""
 
     code = "state_unknown"
     retryable = True

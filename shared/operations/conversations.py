@@ -1,11 +1,16 @@
 """Conversations as an operator sees them: a tenant's, and the messages of one in both directions."""
 
+from dataclasses import replace
+
 from shared.domain.conversations import Conversation
+from shared.domain.errors import UnknownState
 from shared.pipeline.conversations import followed
 from shared.pipeline.ports import ConversationPage, Cursor, Page, Store
 
 PAGE = 100
 """Conversations that are read at a time."""
+
+UNREADABLE = "This conversation cannot be read: a newer version of Pombo wrote it, or it was damaged."
 
 NEWEST = 2000
 """How many of a tenant's conversations are searched for a part of an id, those with the newest messages first."""
@@ -29,12 +34,18 @@ def conversation(store: Store, id: str) -> Conversation | None:
     """The conversation with this id, or the one that it became; None if there is none. Raises StoreUnavailable and
     UnknownState.
     """
-    return followed(store, store.conversation_entries([id]).get(id))
+    try:
+        return followed(store, store.conversation_entries([id]).get(id))
+    except UnknownState as error:
+        raise UnknownState(UNREADABLE) from error
 
 
-def beginning_with(store: Store, tenant: str, prefix: str) -> list[Conversation]:
-    """Those of the tenant's newest conversations whose ids begin with this. Raises StoreUnavailable."""
-    return [found for found in newest(store, tenant, NEWEST).conversations if found.id.startswith(prefix)]
+def beginning_with(store: Store, tenant: str, prefix: str) -> ConversationPage:
+    """Those of the tenant's newest conversations whose ids begin with this, and how many of the newest cannot be read,
+    whatever their ids. Raises StoreUnavailable.
+    """
+    page = newest(store, tenant, NEWEST)
+    return replace(page, conversations=[found for found in page.conversations if found.id.startswith(prefix)])
 
 
 def messages(store: Store, of: Conversation, after: Cursor | None, limit: int) -> Page:

@@ -17,7 +17,7 @@ MATCHES = 10
 """Matches shown for an ambiguous id: more would not help, since the id needs more characters."""
 
 KINDS = {Kind.INBOUND: "event", Kind.OUTBOUND: "message"}
-CORRELATION, UNREADABLE = "correlation id", "written by a newer Pombo"
+CORRELATION, UNREADABLE = "correlation id", "cannot be read"
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,7 +148,7 @@ def test_records_of_a_newer_version_are_counted(desk: Desk, contact: str) -> Non
     for changes in ({}, {"kind": kind}):
         desk.put(contact, tenant="newer", **changes)
     assert [desk.listed("--tenant", "newer")[name] for name in ("total", "unread")] == [1, 1]
-    assert "1 more were written by a newer version of Pombo" in desk.look("list", "--tenant", "newer")
+    assert "1 more cannot be read: written by a newer version" in desk.look("list", "--tenant", "newer")
 
 
 # ---- show

@@ -1,5 +1,6 @@
 """pombo conversations on a store without a stack: what it lists and shows, and what it refuses."""
 
+import importlib
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.commands import pombo
+from cli.commands import pombo, run
 from shared.domain.conversations import Alias, Conversation, Thread, created_in
 from shared.domain.record import Kind
 from shared.operations import conversations as operations
@@ -18,6 +19,7 @@ from shared.stores.sqlite.store import SqliteStore
 from tests.support.builders import LIMITS, NOW, pending
 
 ID, OTHER = "4f1c2a90" + "1" * 32, "4f1c2a90" + "2" * 32
+UNREADABLE_TOO = "1 more cannot be read: written by a newer version of Pombo, or damaged."
 NUMBER, USER = "15550002222", "US.13491208655302741918"
 
 
@@ -45,6 +47,9 @@ class Desk:
         result = self.invoke(*arguments)
         assert result.exception is not None
         return str(result.exception)
+
+    def damage(self, table: str, column: str, id: str) -> None:
+        self.store._file.write(lambda db: db.execute(f"UPDATE {table} SET body = '{{}}' WHERE {column} = ?", (id,)))
 
     def write(self, number: int, id: str = ID, tenant: str = "default", **changes: Any) -> str:
         """A message in this conversation, so many minutes after the first one."""
@@ -105,12 +110,13 @@ def test_list_is_of_one_tenant_and_as_long_as_asked_for(desk: Desk) -> None:
 
 
 def test_list_says_how_many_conversations_it_cannot_read(desk: Desk) -> None:
+    desk.write(0, "5" * 40)
     desk.write(1)
     desk.write(2, OTHER)
-    desk.store._file.write(lambda db: db.execute("UPDATE conversations SET body = '{}' WHERE id = ?", (OTHER,)))
+    desk.damage("conversations", "id", OTHER)
     listed = desk.json("list")
-    assert ([one["id"] for one in listed["conversations"]], listed["unreadable"]) == ([ID], 1)
-    assert "Not listed: 1 that were damaged" in desk("list")
+    assert ([one["id"] for one in listed["conversations"]], listed["unreadable"]) == ([ID, "5" * 40], 1)
+    assert UNREADABLE_TOO in desk("list")
     desk.store._file.write(lambda db: db.execute("UPDATE conversations SET body = '{}'"))
     assert "has no conversation" not in desk("list")
 
@@ -183,10 +189,67 @@ def test_pages_go_on_through_the_conversation_that_became_this_one(desk: Desk) -
     assert (found, after) == ([*late[::-1], *early[::-1]], None)
 
 
+def test_show_says_whether_there_are_more_messages_than_it_shows(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.import_module("cli.conversations.show"), "PAGE", 2)
+    for number in (1, 2, 3):
+        desk.write(number)
+    for limit, is_all in (("2", False), ("3", True)):
+        shown = desk.json("show", ID, "--limit", limit)
+        assert (len(shown["messages"]), shown["is_all"]) == (int(limit), is_all)
+        assert ("These are the newest 2; --limit shows more." in desk("show", ID, "--limit", limit)) is not is_all
+
+
 def test_id_leads_through_all_the_conversations_that_this_one_was(desk: Desk) -> None:
     desk.write(1)
     desk.store.create(pending(key="a" * 40), (Alias(OTHER, "5" * 40), Alias("5" * 40, ID)))
     assert desk.json("show", OTHER)["id"] == ID
+
+
+def test_conversation_that_cannot_be_read_is_named_so_by_its_id_or_a_part_of_it(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desk.write(1)
+    desk.damage("conversations", "id", ID)
+    whole = "This conversation cannot be read: a newer version of Pombo wrote it, or it was damaged."
+    part = (
+        "None of the newest 2,000 conversations of the tenant default that can be read begins with this id. "
+        "1 more cannot be read: written by a newer version of Pombo, or damaged."
+    )
+    for name, value in desk.env.items():
+        monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
+    for id, sentence in ((ID, whole), (ID[:9], part)):
+        monkeypatch.setattr("sys.argv", ["pombo", "conversations", "show", id, "--data-dir", str(desk.directory)])
+        with pytest.raises(SystemExit) as ended:
+            run()
+        said = capsys.readouterr()
+        assert (ended.value.code, said.out, said.err.rstrip("\n")) == (1, "", f"pombo: {sentence}")
+
+
+def test_part_of_an_id_is_found_beside_a_conversation_that_cannot_be_read(desk: Desk) -> None:
+    desk.write(1)
+    desk.write(2, "5" * 40)
+    desk.damage("conversations", "id", "5" * 40)
+    assert desk.json("show", ID[:9])["id"] == ID
+
+
+def test_messages_that_cannot_be_read_are_counted(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in (1, 2):
+        desk.write(number)
+    assert (desk.json("show", ID)["unreadable"], "cannot be read" in desk("show", ID)) == (0, False)
+    desk.damage("records", "key", f"{1:040}")
+    shown = desk.json("show", ID)
+    assert ([one["key"] for one in shown["messages"]], shown["unreadable"]) == ([f"{2:040}"], 1)
+    assert desk("show", ID).splitlines()[-1] == UNREADABLE_TOO
+    desk.damage("records", "key", f"{2:040}")
+    assert "kept no longer" not in desk("show", ID)
+    monkeypatch.setattr(importlib.import_module("cli.conversations.show"), "PAGE", 1)
+    assert desk.json("show", ID)["unreadable"] == 2, "on two pages"
+
+
+def test_number_that_the_customer_has_no_longer_is_shown_as_such(desk: Desk) -> None:
+    desk.write(1, aliases=frozenset({USER, NUMBER, "15550003333"}), lost=frozenset({NUMBER}))
+    assert f"customer {USER}, {NUMBER} (no longer), 15550003333\n" in desk("show", ID), "each name once"
+    assert desk.json("show", ID)["lost"] == [NUMBER]
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ def test_match_of_a_newer_version_is_still_shown(store: SqliteStore) -> None:
     event(store, key="abcdef01" + "9" * 32, state=state)
     with pytest.raises(Ambiguous) as caught:
         look(store, "abcdef01")
-    assert caught.value.matches[1] == Match("abcdef01" + "9" * 32, "written by a newer Pombo", None)
+    assert caught.value.matches[1] == Match("abcdef01" + "9" * 32, "cannot be read", None)
 
 
 class Forgetful(SqliteStore):

@@ -4,16 +4,19 @@ It shows texts: for authorised operators only. Waits and duplicates write no rec
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
-from shared.domain.guards import PROVIDER_DOWN, REAUTH_REQUIRED, SUSPENDED
+from shared.domain.guards import PREDECESSOR, PROVIDER_DOWN, REAUTH_REQUIRED, SUSPENDED, TURN
 from shared.domain.messages import Message
 from shared.domain.rate_limit import LIMITED
-from shared.domain.record import CANCELLED, Delivery, Kind, State, is_cancelled
+from shared.domain.record import CANCELLED, Delivery, Kind, State, Task, is_cancelled
 from shared.operations.timeline import logs
 from shared.operations.timeline import records as timeline_records
 from shared.operations.timeline import sentences as say
+from shared.operations.timeline.ahead import Ahead
 from shared.operations.timeline.records import Moment, Try
 from shared.operations.timeline.sentences import Explain, Remark
 
@@ -32,6 +35,17 @@ class Reply:
     text: str | None
     shown: str
     why: str | None = None
+    waits_for: str | None = None
+    """The key of the message that it waits for in its lane."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """What is ahead of the deliveries that wait, by their keys, as of `now`, and how long each waits for that alone."""
+
+    ahead: Mapping[str, Ahead]
+    patience: timedelta
+    now: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +100,11 @@ def build(
     explain: Explain = _unexplained,
     remark: Remark = _unremarked,
     read: Callable[[Delivery], Message | None] = _unread,
+    waiting: Waiting | None = None,
 ) -> Timeline:
     """The timeline of an event's records (the event first, then its replies in order), or of a message that answers no
-    event. `read` returns the message in a stored event, or None.
+    event. `read` returns the message in a stored event, or None. `waiting`: what is ahead of those that wait, if that
+    was looked for.
     """
     lines = logs.read(log_lines)
     invalid = sum(timeline_records.cannot_be_sent(record) for record in records)
@@ -105,7 +121,8 @@ def build(
             invalid,
         )
     ]
-    moments += logs.moments(lines, records)
+    known = {record.key: record for record in records}
+    moments += logs.moments(lines, records, partial(_said_of, waiting, known))
     moments += [
         moment
         for record in records
@@ -118,7 +135,7 @@ def build(
         events=_sorted(moments),
         shown=shown(first)[0],
         replies=tuple(
-            _reply(record, logs.waits_for(lines, record)) for record in records if record.kind is Kind.OUTBOUND
+            _reply(record, logs.waits_for(lines, record), waiting) for record in records if record.kind is Kind.OUTBOUND
         ),
         settled=all(record.final for record in records),
         came=_received_content(message) if message else None,
@@ -183,12 +200,26 @@ def _why(record: Delivery) -> str:
     }.get(last, "waiting")
 
 
-def _reply(record: Delivery, waits_for: str) -> Reply:
+def _said_of(waiting: Waiting | None, known: Mapping[str, Delivery], key: str, reason: str, since: datetime) -> str:
+    """What a delivery waits for that has another one ahead of it, and until when."""
+    ahead = waiting.ahead.get(key) if waiting else None
+    if waiting is None or ahead is None or reason not in (PREDECESSOR, TURN):
+        return ""
+    record = known[key]
+    patient_since = ahead.patient_since(replace(Task.of(record), alone_since=since), waiting.now)
+    latest = max(patient_since + waiting.patience, ahead.leased_until or since) if patient_since else None
+    return say.ahead(ahead.key, record.kind, latest, waiting.now, since)
+
+
+def _reply(record: Delivery, waits_for: str, waiting: Waiting | None) -> Reply:
     """`waits_for`: what its last task waited for; the record knows only its attempts."""
     word, why = shown(record)
     if why == "waiting" and waits_for in ("blocked", LIMITED, REAUTH_REQUIRED, PROVIDER_DOWN, SUSPENDED):
         why = waits_for
-    return Reply(record.key, str(record.payload.get("type", "")), _text(record.payload.get("content")), word, why)
+    is_behind = why == "waiting" and waits_for in ("", PREDECESSOR)
+    ahead = waiting.ahead.get(record.key) if waiting and is_behind else None
+    content = _text(record.payload.get("content"))
+    return Reply(record.key, str(record.payload.get("type", "")), content, word, why, ahead.key if ahead else None)
 
 
 def _received_content(message: Message) -> ReceivedContent:

@@ -4,8 +4,8 @@ A repeated moment is shown once: the first time, how often, and the last time.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 from typing import Any
@@ -21,6 +21,9 @@ DUPLICATE, DOUBT = "inbound_duplicate", "outbound_in_doubt"
 WAITING = frozenset({"inbound_waiting", "outbound_waiting"})
 DEATH, REPLAY = "dead_lettered", "replayed"
 ENQUEUED = "outbound_enqueued"
+
+SaidOf = Callable[[str, str, datetime], str]
+"""What is known of a wait beside the log: the delivery, the reason and since when in, a sentence or "" out."""
 
 READ = frozenset({*WAITING, DUPLICATE, DOUBT, DEATH, REPLAY, ENQUEUED})
 """The log events that add to the records."""
@@ -50,8 +53,8 @@ def read(lines: Iterable[Mapping[str, Any]]) -> list[Line]:
     return sorted((line for line in found if line is not None), key=lambda line: line.at)
 
 
-def moments(lines: Sequence[Line], records: Sequence[Delivery]) -> Iterator[Moment]:
-    """What the lines add to the records."""
+def moments(lines: Sequence[Line], records: Sequence[Delivery], said_of: SaidOf) -> Iterator[Moment]:
+    """What the lines add to the records. `said_of`: what a wait's sentence adds for one that is not over."""
     known = {record.key: record for record in records}
     for delivery in dict.fromkeys(line.delivery for line in lines):
         own = [line for line in lines if line.delivery == delivery]
@@ -59,7 +62,8 @@ def moments(lines: Sequence[Line], records: Sequence[Delivery]) -> Iterator[Mome
         if again:
             yield Moment(again[0], "duplicate", say.came_again(len(again), again[-1], again[0]), delivery)
         for wait in waits(own, known.get(delivery)):
-            yield wait.moment
+            more = "" if wait.over else said_of(delivery, wait.reason, wait.moment.at)
+            yield replace(wait.moment, sentence=f"{wait.moment.sentence}{more}")
         yield from _earlier_deaths(own, known.get(delivery))
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from shared.domain.guards import CREDENTIALS_UNAVAILABLE, PACED, REAUTH_REQUIRED, SENDER_REMOVED, SUSPENDED
+from shared.domain.identity import LEAST_PREFIX
 from shared.domain.rate_limit import LIMITED
-from shared.domain.record import Delivery
+from shared.domain.record import Delivery, Kind
 
 Explain = Callable[[str, int, str], str | None]
 """Explains a provider's error code: provider and code in, a sentence out, None if nothing is known."""
@@ -228,6 +229,17 @@ def waited(reason: str, times: int, first: datetime, last: datetime, until: date
     looks = "" if times == 1 else f"; checked {times} times, the last at {clock(last, first)}"
     again = "" if over or until is None else f"; next check at {clock(until, first)}"
     return f"{then if over else now}{looks}{again}."
+
+
+def ahead(key: str, kind: Kind, latest: datetime | None, now: datetime, since: datetime) -> str:
+    """What a delivery waits for that has another one ahead of it. `latest`: when it goes whatever that one does; None:
+    that is open, because that one waits itself.
+    """
+    goes, which = "handled" if kind is Kind.INBOUND else "sent", key[:LEAST_PREFIX]
+    if latest is None:
+        return f" It waits for {which}, which waits itself: once that one has ended, this one is {goes}."
+    when = f"at {clock(latest, since)} at the latest" if now < latest else "at its next check in any case"
+    return f" It waits for {which}: once that one has ended, this one is {goes}, {when}."
 
 
 def with_details(sentence: str, **details: int | None) -> str:
