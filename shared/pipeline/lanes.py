@@ -38,24 +38,27 @@ class Lanes:
             return InLane(record, before, task)
         task = with_patience(task, record)
         if is_patience_over(task, self.limits, now):
-            task = renewed(task, self._found(before.after), now)
+            task = renewed(task, not_passed_over(self.store, before.after), now)
         return InLane(record, before, task)
 
     def _before(self, record: Delivery) -> tuple[Delivery, Delivery | None]:
         """The message that this one waits for: the one before it that did not end before its own turn came."""
-        while (before := self._found(record.after)) and was_passed_over(before):
+        while (before := not_passed_over(self.store, record.after)) and was_passed_over(before):
             step = self.store.change(record.key, partial(moved_up, after=before.after), seen=record)
             if step.write is None:
                 break
             record = step.write
         return record, before
 
-    def _found(self, key: str | None) -> Delivery | None:
-        """The first message from this one on that was not passed over; the last one looked at if all were."""
-        before = None
-        for _ in range(MOST_PASSED_OVER):
-            before = self.store.get(key, unechoed=False) if key else None
-            if before is None or not was_passed_over(before):
-                break
-            key = before.after
-        return before
+
+def not_passed_over(store: Store, key: str | None) -> Delivery | None:
+    """The first message from this one on that was not passed over; the last one looked at if all were. Raises
+    StoreUnavailable and UnknownState.
+    """
+    found = None
+    for _ in range(MOST_PASSED_OVER):
+        found = store.get(key, unechoed=False) if key else None
+        if found is None or not was_passed_over(found):
+            break
+        key = found.after
+    return found

@@ -18,7 +18,6 @@ from click.testing import CliRunner
 from cli.commands import pombo
 from shared.domain.record import Delivery, Kind, State
 from shared.domain.turns import position, turn_id
-from shared.operations.timeline import ahead
 from shared.pipeline.lanes import MOST_PASSED_OVER
 from shared.stores.sqlite.store import SqliteStore
 from tests.support.builders import LIMITS, pending
@@ -185,10 +184,6 @@ def test_message_that_goes_before_the_one_ahead_has_ended_is_waited_for_itself(d
     desk.keep(SECOND, after=FIRST, state=State.LEASED, attempt=1, token="t", lease_until=desk.at(900))
     desk.log(desk.keep(THIRD, after=SECOND), "predecessor")
     assert re.search(rf"waits for bbbbbbbb: .* at {clock(desk.at(900))} at the latest", desk.said(THIRD))
-
-
-def test_timeline_looks_behind_as_many_cancelled_messages_as_a_worker() -> None:
-    assert ahead.MOST_PASSED_OVER == MOST_PASSED_OVER == 20
 
 
 def test_nothing_is_said_of_the_one_ahead_at_a_wait_that_is_over(desk: Desk) -> None:

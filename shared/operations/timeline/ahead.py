@@ -4,13 +4,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from shared.domain.errors import UnknownState
-from shared.domain.guards import predecessor_finished, renewed, was_passed_over
+from shared.domain.guards import predecessor_finished, renewed
 from shared.domain.record import Delivery, Kind, State, Task
 from shared.domain.turns import in_the_way, places_in_the_way
+from shared.pipeline.lanes import not_passed_over
 from shared.pipeline.ports import Store
-
-MOST_PASSED_OVER = 20
-"""How many cancelled messages in a row are looked behind, as a worker does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +39,7 @@ def ahead_of(store: Store, record: Delivery, now: datetime) -> Ahead | None:
             return None
         if before.leased_at(now):
             return Ahead(before.key, before.lease_until)
-        behind = _in_turn(store, before, now) if is_event else _first_from(store, before.after)
+        behind = _in_turn(store, before, now) if is_event else not_passed_over(store, before.after)
     except UnknownState:
         return Ahead(record.after) if record.after else None
     return Ahead(before.key, behind=behind)
@@ -54,16 +52,5 @@ def _in_turn(store: Store, event: Delivery, now: datetime) -> Delivery | None:
 
 
 def _in_lane(store: Store, message: Delivery) -> Delivery | None:
-    before = _first_from(store, message.after)
+    before = not_passed_over(store, message.after)
     return None if predecessor_finished(message, before) else before
-
-
-def _first_from(store: Store, key: str | None) -> Delivery | None:
-    """The first message from this one on that was not passed over; the last one looked at if all were."""
-    found = None
-    for _ in range(MOST_PASSED_OVER):
-        found = store.get(key) if key else None
-        if found is None or not was_passed_over(found):
-            break
-        key = found.after
-    return found
