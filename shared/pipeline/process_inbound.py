@@ -6,21 +6,18 @@ from functools import partial
 
 from shared import logs
 from shared.domain.delivery.answers import Answer, Hop, Run, Step, TaskResult
-from shared.domain.delivery.bell import enter, may_enter
 from shared.domain.delivery.conversation import with_conversation
 from shared.domain.delivery.lease import lease
 from shared.domain.delivery.settle import settle
 from shared.domain.errors import ItemUnparsable, SecretsUnavailable
 from shared.domain.events import OF_ACCOUNT
-from shared.domain.guards import BUSY, CREDENTIALS_UNAVAILABLE, TURN, Elect, Go, Guard, Wait, with_patience
+from shared.domain.guards import BUSY, CREDENTIALS_UNAVAILABLE, TURN, Elect, Go, Guard, Wait
 from shared.domain.limits import Limits
 from shared.domain.marks import Marks
 from shared.domain.messages import Drop, Message
 from shared.domain.outbound.messages import InvalidReply, PlanItem
 from shared.domain.record import INVALID, Delivery, State, Task
 from shared.domain.tenants import Order
-from shared.domain.turn_guard import turn_guard
-from shared.domain.turns import in_the_way, places_in_the_way, places_up_to
 from shared.domain.verdicts import (
     BackendDown,
     Dropped,
@@ -53,6 +50,7 @@ from shared.pipeline.ports import (
 )
 from shared.pipeline.settle_with_retry import Joining, as_it_is, settle_with_retry
 from shared.pipeline.tenant_handlers import Handlers, TenantCode
+from shared.pipeline.turns import Turns
 
 
 def is_of_account(event: Delivery) -> bool:
@@ -112,7 +110,7 @@ class ProcessInbound:
     def __call__(self, task: Task) -> Answer:
         """Handle one task and answer it. Raises StoreUnavailable, RegistryUnavailable and UnknownState."""
         began = self.clock.monotonic()
-        found, around = self._look(task)
+        found, around = self._turns.look(task)
         if found is None:
             logs.event("task_gone", severity="WARNING")
             return Answer(TaskResult.ACK, "gone")
@@ -125,15 +123,9 @@ class ProcessInbound:
                 if call.has_place:
                     self.places.give_back(owned.tenant)
 
-    def _look(self, task: Task) -> tuple[Delivery | None, Sequence[Delivery] | None]:
-        """The record, and what is around it in its turn if one query found both, which is so while it was never
-        tried.
-        """
-        if task.place is None:
-            return self.store.get(task.key), None
-        around = self.store.in_turn(*places_up_to(task.place, self.clock.now()))
-        own = next((record for record in around if record.key == task.key), None)
-        return (own, around) if own else (self.store.get(task.key), None)
+    @property
+    def _turns(self) -> Turns:
+        return Turns(self.store, self.limits, self.clock)
 
     def _owned(self, found: Delivery) -> Delivery:
         """The record with its tenant: a replayed event of an unknown sender gets it with the lease, so that its record,
@@ -176,34 +168,12 @@ class ProcessInbound:
         guard = code.marks.guard(seen, record)
         if not isinstance(guard, Go | Elect):
             return _Call(message, code, seen, guard)
-        turn = self._turn(record, task, around)
+        turn = self._turns.guard(record, task, around)
         if not isinstance(turn, Go):
             return _Call(message, code, seen, turn)
         if self.places.take(record.tenant, self.tenants.are_several()):
             return _Call(message, code, seen, replace(guard, overtakes=turn.overtakes), has_place=True)
         return _Call(message, code, seen, Wait(BUSY, self.clock.now() + self.limits.waits.busy.after(task.hop)))
-
-    def _turn(self, record: Delivery, task: Task, around: Sequence[Delivery] | None) -> Guard:
-        """Whether another event of the contact is in the way. If one is, this event enters its bell and looks again,
-        because that one may have ended, or emptied its bell, meanwhile. Before it overtakes one, it looks one further:
-        while something is in the way of that one too, its patience begins anew.
-        """
-        blocker = self._blocker(record, around)
-        while blocker is not None and may_enter(blocker, record):
-            self.store.change(blocker.key, lambda found: enter(found, record), seen=blocker)
-            blocker = self._blocker(record)
-        now, task = self.clock.now(), with_patience(task, record)
-        guard = turn_guard(blocker, task, self.limits, now)
-        if blocker is not None and isinstance(guard, Go) and self._blocker(blocker) is not None:
-            return turn_guard(blocker, replace(task, alone_since=None), self.limits, now)
-        return guard
-
-    def _blocker(self, record: Delivery, around: Sequence[Delivery] | None = None) -> Delivery | None:
-        if record.turn_id is None:
-            return None
-        now = self.clock.now()
-        found = self.store.in_turn(*places_in_the_way(record, now)) if around is None else around
-        return in_the_way(record, found, now)
 
     def _process(self, found: Delivery, tenant: str, call: _Call, task: Task, began: float) -> Answer:
         token = self.clock.token()
@@ -218,7 +188,7 @@ class ProcessInbound:
             call = replace(call, seen=seen, is_elected=isinstance(guard, Go))
             step = self._lease(found, tenant, guard, task, token, joining)
         if isinstance(step.next, Run):
-            if call.code and self._is_overtaken(step.next.record):
+            if call.code and self._turns.is_contested(step.next.record):
                 return self._step_back(step.next.record, call, task, token)
             return self._run(step.next.record, call, task, token, began)
         if call.is_elected and call.code:
@@ -242,12 +212,6 @@ class ProcessInbound:
             return self.store.change(task.key, partial(decide, joined=joining()), seen=found)
 
         return commit() if self.conversations is None else self.conversations.committed(commit)
-
-    def _is_overtaken(self, leased: Delivery) -> bool:
-        """Whether another event of the contact is being handled although this one has its lease. Two that looked at the
-        same time both saw nobody; of two that look after their leases, at least one sees the other.
-        """
-        return self._blocker(leased) is not None
 
     def _step_back(self, leased: Delivery, call: _Call, task: Task, token: str) -> Answer:
         """Give the lease back and wait for the other's, which is in the way at any position."""

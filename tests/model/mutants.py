@@ -20,7 +20,7 @@ MARKS, BACKEND = "shared/domain/marks.py", "shared/pipeline/backend_marks.py"
 CONVERSATIONS, JOINED = "shared/domain/conversations.py", "shared/domain/delivery/conversation.py"
 FINDS, SETTLES = "shared/pipeline/conversations.py", "shared/pipeline/settle_with_retry.py"
 MESSAGES = "shared/pipeline/accept_message.py"
-IN_LANE = "shared/pipeline/lanes.py"
+IN_LANE, IN_TURN = "shared/pipeline/lanes.py", "shared/pipeline/turns.py"
 INBOUND, OUTBOUND = "shared/pipeline/process_inbound.py", "shared/pipeline/process_outbound.py"
 
 
@@ -722,7 +722,7 @@ IN_TURNS = (
         "turns",
         "turns: look and lease apart",
         INBOUND,
-        "if call.code and self._is_overtaken(step.next.record):",
+        "if call.code and self._turns.is_contested(step.next.record):",
         "if call.code and not step.next.record:",
     ),
     _mutant(
@@ -785,21 +785,21 @@ IN_TURNS = (
         "an event that waits enters no bell",
         "bell",
         TWO,
-        INBOUND,
-        "while blocker is not None and may_enter(blocker, record):",
+        IN_TURN,
+        "while blocker is not None and may_enter(blocker, event):",
         "while blocker is not None and blocker.final:",
     ),
     _mutant(
         "an event that has entered a bell does not look again",
         "bell",
         TWO,
-        INBOUND,
+        IN_TURN,
         """
-            self.store.change(blocker.key, lambda found: enter(found, record), seen=blocker)
-            blocker = self._blocker(record)
+            self.store.change(blocker.key, lambda found: enter(found, event), seen=blocker)
+            blocker = self._blocker(event)
 """,
         """
-            self.store.change(blocker.key, lambda found: enter(found, record), seen=blocker)
+            self.store.change(blocker.key, lambda found: enter(found, event), seen=blocker)
             break
 """,
     ),
@@ -855,7 +855,7 @@ IN_TURNS = (
         "an event goes although the one before it waits too",
         "turns",
         "turns: three events, patience ends",
-        INBOUND,
+        IN_TURN,
         "isinstance(guard, Go) and self._blocker(blocker) is not None:",
         "isinstance(guard, Go) and blocker.final:",
     ),
@@ -863,7 +863,7 @@ IN_TURNS = (
         "an event looks one further at each of its hops",
         "turns",
         "turns: three events, patience ends",
-        INBOUND,
+        IN_TURN,
         "isinstance(guard, Go) and self._blocker(blocker) is not None:",
         "self._blocker(blocker) is not None and isinstance(guard, Go):",
     ),
@@ -871,8 +871,8 @@ IN_TURNS = (
         "an event keeps its patience in a new generation",
         "guards",
         "turns: patience ends, the backend is down",
-        INBOUND,
-        "now, task = self.clock.now(), with_patience(task, record)",
+        IN_TURN,
+        "now, task = self.clock.now(), with_patience(task, event)",
         "now = self.clock.now()",
     ),
 )

@@ -6,9 +6,9 @@ from datetime import datetime
 from shared.domain.errors import UnknownState
 from shared.domain.guards import predecessor_finished, renewed
 from shared.domain.record import Delivery, Kind, State, Task
-from shared.domain.turns import in_the_way, places_in_the_way
 from shared.pipeline.lanes import not_passed_over
 from shared.pipeline.ports import Store
+from shared.pipeline.turns import blocker_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,21 +34,15 @@ def ahead_of(store: Store, record: Delivery, now: datetime) -> Ahead | None:
         return None
     try:
         is_event = record.kind is Kind.INBOUND
-        before = _in_turn(store, record, now) if is_event else _in_lane(store, record)
+        before = blocker_of(store, record, now) if is_event else _in_lane(store, record)
         if before is None:
             return None
         if before.leased_at(now):
             return Ahead(before.key, before.lease_until)
-        behind = _in_turn(store, before, now) if is_event else not_passed_over(store, before.after)
+        behind = blocker_of(store, before, now) if is_event else not_passed_over(store, before.after)
     except UnknownState:
         return Ahead(record.after) if record.after else None
     return Ahead(before.key, behind=behind)
-
-
-def _in_turn(store: Store, event: Delivery, now: datetime) -> Delivery | None:
-    if event.turn_id is None:
-        return None
-    return in_the_way(event, store.in_turn(*places_in_the_way(event, now)), now)
 
 
 def _in_lane(store: Store, message: Delivery) -> Delivery | None:
