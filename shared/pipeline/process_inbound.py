@@ -6,6 +6,7 @@ from functools import partial
 
 from shared import logs
 from shared.domain.delivery.answers import Answer, Hop, Run, Step, TaskResult
+from shared.domain.delivery.changes import reason_to_end
 from shared.domain.delivery.conversation import with_conversation
 from shared.domain.delivery.lease import lease
 from shared.domain.delivery.settle import settle
@@ -79,13 +80,9 @@ class _Call:
     party: Party | None = None
 
 
-def _is_final(after: Delivery | None) -> bool:
-    return after is not None and after.final
-
-
 def _ends_later() -> Callable[[Step], Step]:
-    """A step that was to begin the event, or let it wait, and would end it: its lease was taken and reported as
-    refused, and has run out, or its time is over just then. The task comes again, and ends it in its conversation.
+    """A step that was not to end the event, and would: its lease was taken and reported as refused, and has run out, or
+    its time is over just then. The task comes again, and ends it in its conversation.
     """
     later = Step(Answer(TaskResult.NACK, "waiting"))
     return lambda step: later if step.write is not None and step.write.final else step
@@ -177,11 +174,9 @@ class ProcessInbound:
 
     def _process(self, found: Delivery, tenant: str, call: _Call, task: Task, began: float) -> Answer:
         token = self.clock.token()
-        after = lease(found, task, token, call.guard, self.limits, self.clock.now()).write
-        call = replace(call, party=self._party(found, tenant, call, after))
-        joining = self._joining(call, _is_final(after))
-        if joining is as_it_is and call.party:
-            joining = _ends_later
+        ends = reason_to_end(found, self.limits, self.clock.now()) is not None
+        call = replace(call, party=self._party(found, tenant, call, ends))
+        joining = self._joining(call, ends)
         step = self._lease(found, tenant, call.guard, task, token, joining)
         if isinstance(step.next, Elect) and call.code:
             seen, guard = call.code.marks.elect(call.seen, step.next, token)
@@ -196,11 +191,9 @@ class ProcessInbound:
         self._log_arrival(step)
         return self.dispatch(step, task)
 
-    def _lease(
-        self, found: Delivery, tenant: str, guard: Guard, task: Task, token: str, joining: Joining = as_it_is
-    ) -> Step:
-        """The step of the task's arrival, for the record as it is when the lease is decided. `joining`: of an event
-        that has no attempt left, or has waited for too long.
+    def _lease(self, found: Delivery, tenant: str, guard: Guard, task: Task, token: str, joining: Joining) -> Step:
+        """The step of the task's arrival, for the record as it is when the lease is decided, and joined to its
+        conversation.
         """
 
         def decide(now: Delivery | None, joined: Callable[[Step], Step]) -> Step:
@@ -224,7 +217,7 @@ class ProcessInbound:
         # With jitter, because two that step back from each other would meet again.
         again_in = jittered(limits.waits.turn.after(task.hop), self.clock.jitter())
         wait = Wait(TURN, self.clock.now() + again_in)
-        again = self._lease(step.write, leased.tenant, wait, task, token, _ends_later if call.party else as_it_is)
+        again = self._lease(step.write, leased.tenant, wait, task, token, self._joining(call, False))
         self._log_arrival(again)
         return self.dispatch(again, task)
 
@@ -244,12 +237,12 @@ class ProcessInbound:
         self._log_end(record, verdict, step, answer, began)
         return answer
 
-    def _party(self, record: Delivery, tenant: str, call: _Call, after: Delivery | None) -> Party | None:
-        """Whose conversation the event is part of, if it may begin, or has ended `after` this step; one of a group is
-        of no contact. The registry is asked before the lease: if it cannot be read after the handler has answered, that
+    def _party(self, record: Delivery, tenant: str, call: _Call, ends: bool) -> Party | None:
+        """Whose conversation the event is part of, if it may begin, or `ends` without that; one of a group is of no
+        contact. The registry is asked before the lease: if it cannot be read after the handler has answered, that
         answer is lost.
         """
-        message, joins = call.message, _is_final(after) or isinstance(call.guard, Go | Elect)
+        message, joins = call.message, ends or isinstance(call.guard, Go | Elect)
         if self.conversations is None or message is None or message.group_id is not None or not tenant or not joins:
             return None
         sender = self.tenants.sender(record.provider, record.sender)
@@ -260,15 +253,18 @@ class ProcessInbound:
         """Whether the verdict ends the event. What every reply costs is not made twice for that."""
         if isinstance(verdict, Replied | Dropped):
             return True
-        return _is_final(settle(record, token, verdict, self.limits, self.clock.now(), 0).write)
+        after = settle(record, token, verdict, self.limits, self.clock.now(), 0).write
+        return after is not None and after.final
 
-    def _joining(self, call: _Call, is_at_its_end: bool) -> Joining:
-        """How the end of a contact's message joins its conversation. A message that is tried again is not at its
-        end.
+    def _joining(self, call: _Call, ends: bool) -> Joining:
+        """How a step joins the conversation of a contact's message, which it `ends`, as far as is known: a message that
+        is tried again does not end.
         """
         conversations, message, party = self.conversations, call.message, call.party
-        if conversations is None or message is None or party is None or not is_at_its_end:
+        if conversations is None or message is None or party is None:
             return as_it_is
+        if not ends:
+            return _ends_later
 
         def joining() -> Callable[[Step], Step]:
             thread = conversations.readable_thread(party)

@@ -1015,15 +1015,15 @@ IN_LANES = (
         "lanes: two events, two workers, killed",
         INBOUND,
         "step = self._lease(found, tenant, call.guard, task, token, joining)",
-        "step = self._lease(found, tenant, call.guard, task, token)",
+        "step = self._lease(found, tenant, call.guard, task, token, as_it_is)",
     ),
     _mutant(
         "an event that ends where it was to begin is in no conversation",
         "lanes",
         "lanes: a message for later, own write refused",
         INBOUND,
-        "joining = _ends_later",
-        "pass",
+        "return _ends_later",
+        "return as_it_is",
     ),
     _mutant(
         "a plan is committed without the end of its lane",

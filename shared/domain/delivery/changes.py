@@ -51,6 +51,13 @@ def is_too_old(record: Delivery, now: datetime) -> bool:
     return record.give_up_at is not None and record.give_up_at <= now
 
 
+def reason_to_end(event: Delivery, limits: Limits, now: datetime) -> str | None:
+    """Why the next task ends an event that nobody handles, without an attempt; None if it does not."""
+    if event.attempt >= limits.max_attempts:
+        return "attempts"
+    return "waited" if is_too_old(event, now) else None
+
+
 def write(record: Delivery) -> Step:
     return Step(Answer(TaskResult.ACK, record.state), write=record)
 

@@ -18,7 +18,7 @@ from shared.domain.delivery.answers import (
     Token,
 )
 from shared.domain.delivery.bell import ringing
-from shared.domain.delivery.changes import is_older, is_too_old, limits_of, write
+from shared.domain.delivery.changes import is_older, is_too_old, limits_of, reason_to_end, write
 from shared.domain.delivery.lifecycle import begin_doubt, end
 from shared.domain.guards import Elect, Go, Guard, Never, Wait
 from shared.domain.limits import DoubtPolicy, Limits
@@ -41,10 +41,8 @@ def _lease_inbound(record: Delivery, task: Task, token: Token, guard: Guard, lim
         return Step(Answer(TaskResult.ACK, record.state))
     if record.leased_at(now):
         return _held(record, task, token)
-    if record.attempt >= limits.max_attempts:
-        return write(end(record, State.DEAD, limits, now, reason="attempts"))
-    if is_too_old(record, now):
-        return write(end(record, State.DEAD, limits, now, reason="waited"))
+    if reason := reason_to_end(record, limits, now):
+        return write(end(record, State.DEAD, limits, now, reason=reason))
     if record.state is State.PENDING and not record.due(now + limits.early):
         return _wait_until_due(record, task)
     return _guarded(record, task, token, guard, now + limits.inbound_lease, limits, now)
