@@ -9,7 +9,6 @@ from shared.domain.calls import is_call
 from shared.domain.conversations import Thread, joining
 from shared.domain.delivery.answers import Answer, Hop, Run, Step, TaskResult
 from shared.domain.delivery.bell import enter, may_enter
-from shared.domain.delivery.changes import is_older
 from shared.domain.delivery.lease import lease
 from shared.domain.guards import PREDECESSOR, Elect, Go, Guard, Wait, outbound_guard
 from shared.domain.identity import Echo
@@ -17,7 +16,7 @@ from shared.domain.limits import Limits
 from shared.domain.marks import Marks
 from shared.domain.record import Delivery, State, Task
 from shared.domain.send_errors import SendError
-from shared.domain.tenants import Order, Pace
+from shared.domain.tenants import Order
 from shared.domain.verdicts import Accepted, Lost, Released, SendVerdict
 from shared.pipeline import log_fields
 from shared.pipeline.channels import Channels
@@ -134,10 +133,11 @@ class ProcessOutbound:
         asked = self.clock.monotonic()
         step = self._lease(record, task, token, lambda _: elected, limits)
         if isinstance(elected, Go):
-            if isinstance(step.next, Run):
-                self._count(record, access)
-            else:
+            if not isinstance(step.next, Run):
                 senders.give_back(record, token, ended=step.write is not None and step.write.final)
+            elif pace := self._pace(record, access):
+                with best_effort():
+                    pace.count()
         return step, seen, asked
 
     def _asked(
@@ -190,39 +190,35 @@ class ProcessOutbound:
         limits: Limits,
         task: Task,
     ) -> Guards:
-        """The guards and, after them, the sender's pace. Only a message that would be sent now takes a place in it, and
-        one that would overtake reserves none: the one before it may wait for its own. An election is not held up: at
-        most one message is elected at a time, and it is counted once it has its lease.
+        """The guards and, after them, the sender's pace. Only a message that would be sent now takes a place in it. An
+        election is not held up: at most one message is elected at a time, and it is counted once it has its lease.
         """
-        its = _pace_of(record, access)
-        if its is None or access.sender is None:
+        pace = self._pace(record, access)
+        if pace is None:
             return guards
         guard = guards(record)
         if not isinstance(lease(record, task, "", guard, limits, self.clock.now()).next, Run):
             return guards
-        pace = SenderPace(self.store, self.limits, self.clock)
         unclear = record.state is State.IN_DOUBT and seen.down is not None
-        older = is_older(task, record)
-        slot = None if older and not record.sweeps else task.slot  # a drain gave it back; the sweep only adds a task
-        may_reserve = not older and guard == Go()
-        wait = pace.guard(access.sender, its, slot, may_reserve, unclear)
+        wait = pace.guard(record, task, guard, unclear)
         return guards if wait is None else lambda _: wait
 
     def _ring_at(self, step: Step, record: Delivery, access: SenderAccess) -> datetime | None:
         """When those that wait for the message are woken: where its sender has a pace, as soon as that has a place. A
         wake task reserves none, and its message would wait for its own hop.
         """
-        its, at = _pace_of(record, access), None
-        if step.rings is not None and its is not None and access.sender is not None:
+        pace, at = self._pace(record, access), None
+        if pace and step.rings:
             with best_effort():
-                at = SenderPace(self.store, self.limits, self.clock).next_place(access.sender, its)
+                at = pace.next_place()
         return at
 
-    def _count(self, record: Delivery, access: SenderAccess) -> None:
-        its = _pace_of(record, access)
-        if its is not None and access.sender is not None:
-            with best_effort():
-                SenderPace(self.store, self.limits, self.clock).count(access.sender, its)
+    def _pace(self, record: Delivery, access: SenderAccess) -> SenderPace | None:
+        """The pace that holds back this message, if any. A call (read, typing) is no message."""
+        sender = access.sender
+        if sender is None or sender.pace is None or is_call(record.payload):
+            return None
+        return SenderPace(self.store, self.limits, self.clock, sender, sender.pace)
 
     def _lease(self, record: Delivery, task: Task, token: str, guards: Guards, limits: Limits) -> Step:
         return self.store.change(
@@ -290,11 +286,6 @@ class ProcessOutbound:
             duration_ms=round((self.clock.monotonic() - began) * 1000, 1),
             latency_seconds=round((self.clock.now() - record.received_at).total_seconds(), 3),
         )
-
-
-def _pace_of(record: Delivery, access: SenderAccess) -> Pace | None:
-    """The pace that holds back this message, if any. A call (read, typing) is no message."""
-    return access.sender.pace if access.sender and not is_call(record.payload) else None
 
 
 def _is_confirmed(record: Delivery) -> bool:

@@ -941,12 +941,8 @@ OUTAGES = (
         "O4",
         "outage: two workers",
         OUTBOUND,
-        """
-            else:
-                senders.give_back(""",
-        """
-            elif step.write:
-                senders.give_back(""",
+        "if not isinstance(step.next, Run):\n                senders.give_back(",
+        "if not isinstance(step.next, Run) and step.write:\n                senders.give_back(",
     ),
     _mutant(
         "a probe that fails leaves the claim",
