@@ -171,7 +171,7 @@ def linked(
     return known, Alias(id, conversation.id, found.version if found else None)
 
 
-def without_name(conversation: Conversation, lost: str, names: Sequence[str]) -> Conversation:
+def with_name_lost(conversation: Conversation, lost: str, names: Sequence[str]) -> Conversation:
     """The conversation of a contact that has lost one of its names, and has the others of these."""
     return replace(conversation, lost=conversation.lost.difference(names) | {lost})
 

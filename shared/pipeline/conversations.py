@@ -14,7 +14,7 @@ from shared.domain.conversations import (
     conversation_id,
     linked,
     name_of_next_owner,
-    without_name,
+    with_name_lost,
 )
 from shared.domain.errors import ConversationChanged, StoreUnavailable, UnknownState
 from shared.domain.identity import sender_id
@@ -77,7 +77,7 @@ class Conversations:
             has_new_owner = name == party.lost and isinstance(entry, Alias)
             aliases += [alias] if alias and not has_new_owner else []
         if party.lost is not None:
-            conversation = without_name(conversation, party.lost, party.names)
+            conversation = with_name_lost(conversation, party.lost, party.names)
         return Thread(conversation, tuple(aliases), lane, self.is_ordered)
 
     def thread_of(self, id: str, provider: str, sender: str, order: Order) -> Thread | None:
