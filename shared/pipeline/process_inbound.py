@@ -1,6 +1,6 @@
 """process_inbound: calls the handler with an event, and commits the event's end and the replies together."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -15,9 +15,8 @@ from shared.domain.events import OF_ACCOUNT
 from shared.domain.guards import BUSY, CREDENTIALS_UNAVAILABLE, TURN, Elect, Go, Guard, Wait
 from shared.domain.limits import Limits
 from shared.domain.marks import Marks
-from shared.domain.messages import Drop, Message
-from shared.domain.outbound.messages import InvalidReply, PlanItem
-from shared.domain.record import INVALID, Delivery, State, Task
+from shared.domain.messages import Message
+from shared.domain.record import Delivery, State, Task
 from shared.domain.tenants import Order
 from shared.domain.verdicts import (
     BackendDown,
@@ -37,14 +36,12 @@ from shared.pipeline.clock import Clock
 from shared.pipeline.conversations import Conversations, Party, name_lost, names_of
 from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.handler_places import HandlerPlaces
+from shared.pipeline.handler_verdict import handler_verdict
 from shared.pipeline.intake import Addressee
 from shared.pipeline.ports import (
     BackendUnavailable,
     Channel,
     DecideMarks,
-    Handler,
-    HandlerCall,
-    HandlerFault,
     HandlerInterrupted,
     Store,
     Tenants,
@@ -289,35 +286,12 @@ class ProcessInbound:
         if call.code is None:
             return Replied((), call.message.contact.id), None
         try:
-            verdict = self._asked(record, call.message, call.code.handler)
+            verdict = handler_verdict(call.code.handler, self.channels[record.provider], record, call.message)
         except HandlerInterrupted:
             return Released(), None
         except BackendUnavailable as failure:
             return call.code.marks.failed(call.seen, failure, record, token)
         return verdict, call.code.marks.answered(call.seen, record.key, token)
-
-    def _asked(self, record: Delivery, message: Message, handler: Handler) -> HandlerVerdict:
-        """The verdict on the team's answer. Raises HandlerInterrupted and BackendUnavailable."""
-        try:
-            replies = handler(HandlerCall(record.key, record.correlation_id, record.attempt, message))
-        except BackendUnavailable:
-            raise
-        except Drop as drop:
-            return Dropped(drop.reason)
-        except HandlerFault as fault:
-            return HandlerFailed(str(fault), fault.origin)
-        return self._replied(self.channels[record.provider].address(message), message, replies)
-
-    def _replied(self, address: Mapping[str, str], message: Message, replies: Sequence[PlanItem]) -> Replied:
-        """The plan. A reply that cannot be sent has no address."""
-        payloads = tuple(
-            {"type": INVALID, "given": reply.given}
-            if isinstance(reply, InvalidReply)
-            else {"type": reply.type, "content": reply.content, "reply_to": reply.reply_to, **address}
-            for reply in replies
-        )
-        invalid = {index: reply.sentence for index, reply in enumerate(replies) if isinstance(reply, InvalidReply)}
-        return Replied(payloads, message.contact.id, invalid)
 
     def _log_arrival(self, step: Step) -> None:
         """Log a task that found nothing to run: waiting leaves no other trace."""

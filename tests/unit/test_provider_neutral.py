@@ -40,7 +40,7 @@ def test_only_listed_modules_know_the_outbound_language() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("shared.domain.outbound")
     }
-    assert found == {"accept_message", "ports", "process_inbound", "log_fields"}
+    assert found == {"accept_message", "ports", "handler_verdict", "log_fields"}
 
 
 def test_the_one_reason_with_a_carrier_in_its_name_is_written_once() -> None:
