@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from shared import logs
-from shared.domain.delivery.answers import Answer, Hop, Run, Step, TaskResult
+from shared.domain.delivery.answers import Answer, Run, Step, TaskResult
 from shared.domain.delivery.changes import reason_to_end
 from shared.domain.delivery.conversation import with_conversation
 from shared.domain.delivery.lease import lease
@@ -16,18 +16,9 @@ from shared.domain.guards import BUSY, CREDENTIALS_UNAVAILABLE, TURN, Elect, Go,
 from shared.domain.limits import Limits
 from shared.domain.marks import Marks
 from shared.domain.messages import Message
-from shared.domain.record import Delivery, State, Task
+from shared.domain.record import Delivery, Task
 from shared.domain.tenants import Order
-from shared.domain.verdicts import (
-    BackendDown,
-    Dropped,
-    HandlerFailed,
-    HandlerVerdict,
-    Released,
-    Replied,
-    StillUnknown,
-    StillUnparsable,
-)
+from shared.domain.verdicts import Dropped, HandlerVerdict, Released, Replied, StillUnknown, StillUnparsable
 from shared.domain.waits import jittered
 from shared.pipeline import log_fields
 from shared.pipeline.account_news import AccountNews
@@ -37,15 +28,9 @@ from shared.pipeline.conversations import Conversations, Party, name_lost, names
 from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.handler_places import HandlerPlaces
 from shared.pipeline.handler_verdict import handler_verdict
+from shared.pipeline.inbound_log_lines import log_arrival, log_end
 from shared.pipeline.intake import Addressee
-from shared.pipeline.ports import (
-    BackendUnavailable,
-    Channel,
-    DecideMarks,
-    HandlerInterrupted,
-    Store,
-    Tenants,
-)
+from shared.pipeline.ports import BackendUnavailable, Channel, DecideMarks, HandlerInterrupted, Store, Tenants
 from shared.pipeline.settle_with_retry import Joining, as_it_is, settle_with_retry
 from shared.pipeline.tenant_handlers import Handlers, TenantCode
 from shared.pipeline.turns import Turns
@@ -185,7 +170,7 @@ class ProcessInbound:
             return self._run(step.next.record, call, task, token, began)
         if call.is_elected and call.code:
             call.code.marks.give_back(token)
-        self._log_arrival(step)
+        log_arrival(step)
         return self.dispatch(step, task)
 
     def _lease(self, found: Delivery, tenant: str, guard: Guard, task: Task, token: str, joining: Joining) -> Step:
@@ -215,7 +200,7 @@ class ProcessInbound:
         again_in = jittered(limits.waits.turn.after(task.hop), self.clock.jitter())
         wait = Wait(TURN, self.clock.now() + again_in)
         again = self._lease(step.write, leased.tenant, wait, task, token, self._joining(call, False))
-        self._log_arrival(again)
+        log_arrival(again)
         return self.dispatch(again, task)
 
     def _run(self, record: Delivery, call: _Call, task: Task, token: str, began: float) -> Answer:
@@ -231,7 +216,7 @@ class ProcessInbound:
         elif call.code and call.is_elected:
             call.code.marks.give_back(token)
         answer = self.dispatch(step, task)
-        self._log_end(record, verdict, step, answer, began)
+        log_end(record, verdict, step, answer, began, self.clock)
         return answer
 
     def _party(self, record: Delivery, tenant: str, call: _Call, ends: bool) -> Party | None:
@@ -292,42 +277,3 @@ class ProcessInbound:
         except BackendUnavailable as failure:
             return call.code.marks.failed(call.seen, failure, record, token)
         return verdict, call.code.marks.answered(call.seen, record.key, token)
-
-    def _log_arrival(self, step: Step) -> None:
-        """Log a task that found nothing to run: waiting leaves no other trace."""
-        if step.answer.state == "waiting" and isinstance(step.next, Hop):
-            logs.event(
-                "inbound_waiting",
-                severity="WARNING" if step.why == CREDENTIALS_UNAVAILABLE else "INFO",
-                reason=step.why,
-                until=step.next.until.isoformat(),
-            )
-
-    def _log_end(self, record: Delivery, verdict: HandlerVerdict, step: Step, answer: Answer, began: float) -> None:
-        is_late = step.answer.result is TaskResult.CONFLICT
-        name = "lease_lost" if is_late else "inbound_processing_finished"
-        failure: log_fields.Fields = {}
-        if isinstance(verdict, HandlerFailed | BackendDown) and step.write:
-            name = "inbound_failed" if step.write.state is State.DEAD else "inbound_rescheduled"
-            failure = log_fields.of_failure(step.write)
-            if isinstance(verdict, HandlerFailed):
-                failure = {**failure, "stack_trace": verdict.origin.stack_trace}
-        elif isinstance(verdict, Released):
-            name = "inbound_rescheduled"
-        planned = step.write.plan_size if step.write else None
-        invalid = sum(reply.state is State.DEAD for reply in step.create)
-        logs.event(
-            name,
-            severity="INFO" if name == "inbound_processing_finished" else "WARNING",
-            attempt=record.attempt,
-            state=answer.state,
-            status="success" if name == "inbound_processing_finished" and answer.state == State.DONE else None,
-            reason=step.write.reason if step.write else None,
-            verdict=verdict.label,
-            **failure,
-            outbound_planned=planned,
-            outbound_invalid=invalid or None,
-            outbound_enqueued=planned if answer.result is TaskResult.ACK else None,
-            duration_ms=round((self.clock.monotonic() - began) * 1000, 1),
-            latency_seconds=round((self.clock.now() - record.received_at).total_seconds(), 3),
-        )

@@ -178,6 +178,7 @@ LOST = (
                 "done = end(replace(logged, plan_size=len(payloads)), State.DONE, limits, now)",
                 "done = replace(logged, plan_size=len(payloads))",
             ),
+            Patch(INBOUND, "import Delivery, Task\n", "import Delivery, State, Task\n"),
             Patch(
                 INBOUND,
                 """
