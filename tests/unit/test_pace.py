@@ -4,6 +4,7 @@ import heapq
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,9 +14,10 @@ from shared.domain import pace
 from shared.domain.delivery.answers import Answer, TaskResult
 from shared.domain.delivery.sweep import sweep
 from shared.domain.drains import DrainTask
+from shared.domain.errors import StoreUnavailable
 from shared.domain.identity import pace_id
 from shared.domain.limits import Limits
-from shared.domain.marks import Bucket, Outage
+from shared.domain.marks import Bucket, Marks, Outage
 from shared.domain.pace import Place, counted, take_place
 from shared.domain.record import Task
 from shared.domain.tasks import parse_task, task_body
@@ -221,6 +223,19 @@ def test_an_elected_message_goes_at_once_and_is_counted(world: World) -> None:
     assert world.process(world.add("a")) == DONE
     assert world.channel.calls == ["probe", "send"]
     assert bucket_of(world) == Bucket(at(61))
+
+
+def test_an_elected_message_goes_although_it_cannot_be_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    change = world.store.change_marks
+
+    def fails(id: str, *given: Any) -> tuple[Marks, Marks]:
+        if id == PACE_ID:
+            raise StoreUnavailable
+        return change(id, *given)
+
+    world.mark(down=Outage(NOW, timedelta(seconds=40)))
+    monkeypatch.setattr(world.store, "change_marks", fails)
+    assert world.process(world.add("a")) == DONE
 
 
 def test_a_message_that_is_not_sent_takes_no_place(world: World) -> None:
