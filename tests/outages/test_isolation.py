@@ -5,7 +5,18 @@ from pathlib import Path
 import pytest
 
 from tests.outages import isolation_runs
-from tests.outages.isolation_runs import EVENT, OTHERS, REPLY, TROUBLES, make_stack, quantile, run
+from tests.outages.isolation_runs import (
+    EVENT,
+    OTHERS,
+    REPLY,
+    TROUBLES,
+    in_trouble,
+    make_stack,
+    measured,
+    phase,
+    prepare,
+    quantile,
+)
 from tests.support.stack import need_server_of
 
 MESSAGES = 8
@@ -33,7 +44,9 @@ def test_tenant_in_trouble_delays_no_other_tenant(
     monkeypatch.setattr(isolation_runs, "TENANTS", (*OTHERS, *troubles))
     monkeypatch.setattr(isolation_runs, "QUEUED", QUEUED)
     with make_stack(tmp_path / "data", "sqlite") as stack:
-        ((_, before, during),) = run(stack, [troubles], MESSAGES)
+        prepare(stack)
+        before = measured(stack, phase(stack, MESSAGES))
+        during = in_trouble(stack, troubles, MESSAGES)
     slow = {
         (what, name): f"{quantile(during[what, name], 0.95):.3f} s, {quantile(before[what, name], 0.95):.3f} s before"
         for what in (EVENT, REPLY)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tests.outages.isolation_runs import EVENT, OTHERS, REPLY, Samples, faults_of, quantile, row
+from tests.outages.isolation_runs import EVENT, OTHERS, REPLY, Samples, faults_of, quantile, row, written_by
 
 
 def samples(event: float = 0.1, reply: float = 0.2, **events: float) -> Samples:
@@ -40,3 +40,8 @@ def test_message_without_an_accepted_reply_is_a_fault() -> None:
 def test_row_has_both_phases_in_milliseconds_and_the_worst_growth() -> None:
     line = row("redis", "limited", EVENT, samples(), samples(tenant_d=0.12))
     assert line == "| redis | limited | message to handler | 100 | 100 | 100 | 120 | 1.20 |"
+
+
+@pytest.mark.parametrize(("name", "written"), [("limited", 1150), ("token", 1150), ("flooding", 4500), ("down", 150)])
+def test_first_phase_has_as_many_messages_in_the_store_as_the_second(name: str, written: int) -> None:
+    assert written_by(name, 300) == written
