@@ -118,8 +118,9 @@ class ProcessInbound:
         return replace(found, tenant=owner.id) if owner else found
 
     def _prepare(self, record: Delivery, task: Task, around: Sequence[Delivery] | None) -> _Call:
-        """What the event needs, and whether it may begin. Only an event that calls the handler waits for it. `around`:
-        what was found with it in its turn; None if nothing was looked for.
+        """What the event needs, and whether it may begin. Only an event that calls the handler waits for it, and
+        one that changes the contact's number for its turn. `around`: what was found with it in its turn; None if
+        nothing was looked for.
         """
         now = self.clock.now()
         if record.final or record.leased_at(now):
@@ -134,7 +135,8 @@ class ProcessInbound:
             return _Call(message)
         try:
             if not self.handlers.handles(record.tenant, message.kind):
-                return _Call(message)
+                # What the contact wrote before by a number that they change here is theirs, and no next owner's.
+                return _Call(message, guard=self._turns.guard(record, task, around) if name_lost(message) else Go())
             return self._guarded(record, message, self.handlers.of(record.tenant), task, around)
         except SecretsUnavailable:
             return _Call(message, guard=Wait(CREDENTIALS_UNAVAILABLE, now + self.limits.waits.credentials_unavailable))

@@ -239,6 +239,19 @@ def test_event_that_calls_no_handler_runs_beside_one_that_is_handled(
     assert service.arrive(service.put(in_turn(2))) == (200, {"state": "done"})
 
 
+def test_change_of_a_number_waits_for_what_was_written_by_that_number(service: Service) -> None:
+    """It calls no handler. Before them, it would make of their writer the number's next owner."""
+    payload = an_event(2).payload
+    system = {"type": "system", "system": {"type": "user_changed_number", "wa_id": "15550003333"}}
+    first = service.put(in_turn(1))
+    change = service.put(in_turn(2, payload={**payload, "item": {**payload["item"], **system}}))
+    assert service.arrive(change) == (200, {"state": "waiting"})
+    assert service.get(first).bell == {waiter(change)}
+    assert service.arrive(service.get(first)) == (200, {"state": "done"})
+    assert service.arrive(service.get(change)) == (200, {"state": "done"})
+    assert service.get(change).conversation == service.get(first).conversation is not None
+
+
 def test_waiting_event_holds_no_handler_place(service: Service) -> None:
     _, second = two(service)
     service.arrive(second)
