@@ -10,7 +10,7 @@ from shared.domain.delivery.changes import reason_to_end
 from shared.domain.delivery.conversation import with_conversation
 from shared.domain.delivery.lease import lease
 from shared.domain.delivery.settle import settle
-from shared.domain.errors import ItemUnparsable, SecretsUnavailable
+from shared.domain.errors import ItemUnparsable, SecretsUnavailable, StoreUnavailable, UnknownState
 from shared.domain.events import OF_ACCOUNT
 from shared.domain.guards import BUSY, CREDENTIALS_UNAVAILABLE, TURN, Elect, Go, Guard, Wait
 from shared.domain.limits import Limits
@@ -167,7 +167,7 @@ class ProcessInbound:
             call = replace(call, seen=seen, is_elected=isinstance(guard, Go))
             step = self._lease(found, tenant, guard, task, token, joining)
         if isinstance(step.next, Run):
-            if call.code and self._turns.is_contested(step.next.record):
+            if call.code and self._is_contested(step.next.record, call, token):
                 return self._step_back(step.next.record, call, task, token)
             return self._run(step.next.record, call, task, token, began)
         if call.is_elected and call.code:
@@ -190,12 +190,26 @@ class ProcessInbound:
 
         return commit() if self.conversations is None else self.conversations.committed(commit)
 
-    def _step_back(self, leased: Delivery, call: _Call, task: Task, token: str) -> Answer:
-        """Give the lease back and wait for the other's, which is in the way at any position."""
+    def _is_contested(self, leased: Delivery, call: _Call, token: str) -> bool:
+        """Whether another event of the contact is being handled too. If nothing can be seen, the lease is given back:
+        the handler was not called, so no attempt is spent.
+        """
+        try:
+            return self._turns.is_contested(leased)
+        except (StoreUnavailable, UnknownState):
+            self._give_back(leased, call, token)
+            raise
+
+    def _give_back(self, leased: Delivery, call: _Call, token: str) -> Step:
         limits, now = self.limits, self.clock.now()
         step = self.store.change(leased.key, lambda found: settle(found, token, Released(), limits, now, 0), leased)
         if call.is_elected and call.code:
             call.code.marks.give_back(token)
+        return step
+
+    def _step_back(self, leased: Delivery, call: _Call, task: Task, token: str) -> Answer:
+        """Give the lease back and wait for the other's, which is in the way at any position."""
+        limits, step = self.limits, self._give_back(leased, call, token)
         if step.write is None:  # the lease has run out meanwhile, and another attempt has the record
             return self.dispatch(step, task)
         # With jitter, because two that step back from each other would meet again.

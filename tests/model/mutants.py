@@ -723,7 +723,7 @@ IN_TURNS = (
         "turns",
         "turns: look and lease apart",
         INBOUND,
-        "if call.code and self._turns.is_contested(step.next.record):",
+        "if call.code and self._is_contested(step.next.record, call, token):",
         "if call.code and not step.next.record:",
     ),
     _mutant(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from shared.domain.delivery.answers import Answer, Step, TaskResult
-from shared.domain.errors import TaskInvalid
+from shared.domain.errors import StoreUnavailable, TaskInvalid, UnknownState
 from shared.domain.record import WAKE, Delivery, Kind, State, Task, waiter
 from shared.domain.tasks import own_task, parse_task, task_body
 from shared.domain.turns import position
@@ -118,6 +118,23 @@ def test_event_whose_time_ends_while_it_gives_its_lease_back_ends_at_its_next_ta
     assert (service.arrive(event)[0], service.get(event).state) == (503, State.PENDING)
     assert service.arrive(event) == (200, {"state": "dead"})
     assert service.get(event).conversation is not None
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("busy"), UnknownState("newer")])
+def test_event_that_cannot_look_again_after_its_lease_gives_it_back(service: Service, error: Exception) -> None:
+    event = service.put(in_turn(1))
+
+    def fail(name: str, *_: Any) -> None:
+        if name == "in_turn" and service.get(event).state is State.LEASED:
+            raise error
+
+    service.internal.store.before = fail
+    status, _ = service.arrive(event)
+    found = service.get(event)
+    assert (status >= 400, found.state, found.attempt, found.lease_until) == (True, State.PENDING, 0, None)
+    assert service.handler.called == []
+    service.internal.store.before = lambda *_: None
+    assert service.arrive(found) == (200, {"state": "done"})
 
 
 def test_two_events_that_step_back_from_each_other_come_back_at_different_times(service: Service) -> None:
