@@ -12,7 +12,7 @@ import sys
 from dataclasses import asdict
 
 from tests.model.mutants import BY_NAME, MUTANTS
-from tests.model.planting import plant
+from tests.model.planting import forget, plant
 
 AT_MOST = 2_000_000
 """Beyond it a machine of 8 GiB has no room left."""
@@ -30,6 +30,7 @@ def main() -> int:
     if asked.mutant and asked.mutant not in BY_NAME:
         parser.error(f"there is no mutant {asked.mutant!r}")
     if asked.mutant:
+        forget([patch.module for patch in BY_NAME[asked.mutant].patches])  # test_mutants.py forks this program
         plant(BY_NAME[asked.mutant].patches)
     from tests.model import settings  # only now: the mistake has to be there first
     from tests.model.explorer import report

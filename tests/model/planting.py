@@ -2,13 +2,16 @@
 
 import importlib.abc
 import importlib.machinery
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
 
 ROOT = Path(__file__).parents[2]
+_PROJECT = ("shared.", "services.", "tests.model.")
+_IMPORT = re.compile(r"^[ \t]*(?:from ([\w.]+) import (\([^)]*\)|.*)|import ([\w.]+))", re.M)
 
 
 class Rotten(Exception):
@@ -41,6 +44,26 @@ def plant(patches: Sequence[Patch]) -> None:
     if too_late:
         raise ImportError(f"{', '.join(too_late)} has been imported already.")
     sys.meta_path.insert(0, _Finder(modules))
+
+
+def forget(names: Collection[str]) -> None:
+    """Forget these modules, if they were imported, and all of the project that import them: the next import is anew."""
+    imports = {name: set(_imports(module)) for name, module in sys.modules.items() if name.startswith(_PROJECT)}
+    gone = set(names) & imports.keys()
+    while more := {name for name, its in imports.items() if name not in gone and its & gone}:
+        gone |= more
+    for name in gone:
+        del sys.modules[name]
+        package, _, last = name.rpartition(".")
+        vars(sys.modules.get(package, ModuleType(package))).pop(last, None)
+
+
+def _imports(module: ModuleType) -> Iterator[str]:
+    """The modules that its source imports, and other names."""
+    source = Path(module.__file__).read_text() if module.__file__ else ""
+    for package, names, whole in _IMPORT.findall(source):
+        yield whole or package
+        yield from (f"{package}.{name}" for name in re.findall(r"\w+", names))
 
 
 class _Finder(importlib.abc.MetaPathFinder):

@@ -1,6 +1,7 @@
 """The mutants: each planted mistake is caught, by the invariant that it breaks; and no patch rots unseen."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -10,14 +11,17 @@ import pytest
 from tests.model import settings
 from tests.model.mutants import MUTANTS, Mutant
 from tests.model.planting import ROOT, Patch, Rotten, plant
+from tests.support import forked
 
 PAGE = (ROOT / "docs" / "model.md").read_text()
+IMPORTED = ("argparse", "tests.model.mutants", "tests.model.settings", "tests.model.explorer")
 
 
 def program(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """In a process of its own: what was imported once stays as it is."""
-    command = [sys.executable, "-m", "tests.model", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    """In a process of its own, forked from one that has imported the code without a mistake: what a mistake does not
+    touch need not be imported for each.
+    """
+    return forked.run(["tests.model", *arguments], os.environ, seconds=120, imported=IMPORTED)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -51,6 +55,15 @@ def test_patch_that_does_not_match_exactly_once_is_refused(source: str) -> None:
 def test_no_mistake_is_planted_in_an_imported_module() -> None:
     with pytest.raises(ImportError, match="imported already"):
         plant([Patch("tests/model/settings.py", "QUICK", "SLOW")])
+
+
+def test_what_imports_a_forgotten_module_is_imported_anew_and_the_rest_is_not() -> None:
+    """In another process: this one keeps its modules."""
+    code = "import sys, tests.model.explorer as e, shared.domain.turns as t; from tests.model.planting import forget; "
+    code += "before = dict(sys.modules); forget(['shared.domain.turns']); import tests.model.explorer as e2; "
+    code += "import shared.domain.turns as t2; assert t is not t2 and e is not e2 and e2.explore is e.explore; "
+    code += "assert sys.modules['shared.domain.record'] is before['shared.domain.record']"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60).returncode == 0
 
 
 # ---- the program

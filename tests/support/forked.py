@@ -59,13 +59,19 @@ class Process:
 
 
 def run(
-    argv: Sequence[str], env: Mapping[str, str], given: str | None = None, seconds: float = 90
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    given: str | None = None,
+    seconds: float = 90,
+    imported: tuple[str, ...] = (),
 ) -> subprocess.CompletedProcess[str]:
-    """Run `python -m` with these arguments to its end, with this on its standard input."""
+    """Run `python -m` with these arguments to its end, with this on its standard input. `imported`: what was imported
+    before, if it is not what the stack's programs import.
+    """
     with TemporaryFile("w+") as stdin, TemporaryFile("w+") as out, TemporaryFile("w+") as err:
         stdin.write(given or "")
         stdin.seek(0)
-        process = start(argv, env, err, out, stdin=stdin)
+        process = start(argv, env, err, out, stdin=stdin, imported=imported)
         try:
             code = process.wait(seconds)
         finally:
@@ -83,6 +89,7 @@ def start(
     *,
     stdin: IO[Any] | None = None,
     new_session: bool = False,
+    imported: tuple[str, ...] = (),
 ) -> Process:
     """Run `python -m` with these arguments. Without `stdout`, the process has a pipe to read its output from."""
     told, tells = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -90,19 +97,19 @@ def start(
     asked = {"argv": list(argv), "env": dict(env), "new_session": new_session}
     with tells, open(os.devnull) as nothing:
         files = [(stdin or nothing).fileno(), writes, stderr.fileno(), tells.fileno()]
-        socket.send_fds(_first(), [json.dumps(asked).encode()], files)
+        socket.send_fds(_first(imported), [json.dumps(asked).encode()], files)
     if reads is not None:
         os.close(writes)
     return Process(argv, told, None if reads is None else os.fdopen(reads, encoding="utf-8"))
 
 
 @cache
-def _first() -> socket.socket:
-    """The socket of the process that imports everything. It ends when the socket is closed, so with this process."""
+def _first(imported: tuple[str, ...]) -> socket.socket:
+    """The socket of a process that imports this, or everything. It ends when the socket is closed, so with this one."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.forking", str(theirs.fileno())],
+            [sys.executable, "-m", "tests.support.forking", str(theirs.fileno()), *imported],
             cwd=ROOT,
             env={**os.environ, ROOM: " " * ROOM_BYTES},
             stdin=subprocess.DEVNULL,

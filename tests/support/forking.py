@@ -48,8 +48,8 @@ Python: a service that was forked in its child then died of its next write to an
 """
 
 
-def _serve(asking: socket.socket) -> None:
-    for name in IMPORTED:
+def _serve(asking: socket.socket, names: Sequence[str]) -> None:
+    for name in names:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
@@ -108,9 +108,8 @@ def become(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
     _show(env)
     sys.argv = list(argv)
     sys.path[0:1] = [os.getcwd(), *filter(None, env.get("PYTHONPATH", "").split(":"))]
-    import local.children
-
-    local.children.subprocess = _Forking  # type: ignore[assignment, attr-defined]
+    if children := sys.modules.get("local.children"):
+        children.subprocess = _Forking  # type: ignore[attr-defined]
     os._exit(_code_of(argv[0]))
 
 
@@ -169,4 +168,4 @@ class _Forking:
 
 
 if __name__ == "__main__":
-    _serve(socket.socket(fileno=int(sys.argv[1])))
+    _serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:] or IMPORTED)
