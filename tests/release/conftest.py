@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.support import fake_cloud
-from tests.support.dockerfile import Image, build, context
+from tests.support.dockerfile import Image, Library, build, context
 from tests.support.project import Candidate, Project, a_project, after, answering
 from tests.support.tree import ROOT, SERVICES, files_of
 
@@ -25,10 +25,11 @@ def images() -> Iterator[Mapping[str, Image]]:
     place.chmod(0o755)
     try:
         base, files = _base(place / "bin"), context(ROOT, files_of(ROOT))
+        library = Library(place / "library")
 
         def made(service: str) -> Image:
             text = (ROOT / "services" / service / "Dockerfile").read_text()
-            return build(text, files, place / service, base, {"PYTHON_IMAGE": "this machine"})
+            return build(text, files, place / service, base, {"PYTHON_IMAGE": "this machine"}, library)
 
         with ThreadPoolExecutor() as pool:
             yield dict(zip(SERVICES, pool.map(made, SERVICES), strict=True))

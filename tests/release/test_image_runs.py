@@ -201,7 +201,7 @@ def containers(images: Mapping[str, Image]) -> Iterator[Containers]:
         "META_APP_SECRET": SECRET,
     }
     try:
-        with Stack(data_dir, ("--no-sweep", "--no-restart"), settings) as stack:
+        with Stack(data_dir, ("--no-sweep", "--no-restart"), settings, is_forked=True) as stack:
             replaced = Containers(stack, images, place)
             try:
                 for service in SERVICES:
