@@ -5,9 +5,10 @@ code, so that a row is checked for what it says and not for how `delivery.py` sa
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 
 from services import task_responses
@@ -206,9 +207,14 @@ def _is_verdict(word: str, it: Situation) -> bool:
     return word == "any" or type(it.verdict).__name__ == word.strip("`")
 
 
-def verdicts_of(row: Row) -> list[str]:
+def verdicts_of(row: Row) -> Sequence[str]:
     """The verdicts that a row names. (Parentheses may contain a comma.)"""
-    return re.findall(r"`\w+`(?: \([^)]*\))?|any", row["verdict"])
+    return _verdicts_in(row["verdict"])
+
+
+@cache
+def _verdicts_in(cell: str) -> Sequence[str]:
+    return tuple(re.findall(r"`\w+`(?: \([^)]*\))?|any", cell))
 
 
 def matches(row: Row, it: Situation, when: str = "when") -> bool:
@@ -297,6 +303,7 @@ def said(row: Row, it: Situation, column: str = "answer") -> str:
 # ---- what each write also sets
 
 
+@cache
 def sets_of(state: State) -> Row:
     for row in rows("What each write sets besides"):
         if f"`{state}`" in row["the record becomes"].split(", "):

@@ -305,16 +305,21 @@ def test_every_row_is_about_some_situation(name: str) -> None:
 
 
 def _check(row: Row, it: Situation, step: Step) -> None:
-    where = f"{row} about {it}"
+
+    def where() -> str:
+        return f"{row} about {it}"
+
     written = state_of(row, it.record)
     found = (step.write.state, step.write.reason) if step.write else None
-    assert found == (written if written is None or it.record is None else _kept_reason(row, it.record, written)), where
-    assert THEN[row["then"]](step.next), where
+    assert found == (written if written is None or it.record is None else _kept_reason(row, it.record, written)), (
+        where()
+    )
+    assert THEN[row["then"]](step.next), where()
     for column in ("answer", "result"):
         if row.cells.get(column, "–") != "–":
-            assert answer_of(step.answer, column) == said(row, it, column), where
+            assert answer_of(step.answer, column) == said(row, it, column), where()
     assert bool(step.create) == (" and its replies" in row["writes"] and bool(getattr(it.verdict, "payloads", ()))), (
-        where
+        where()
     )
     if step.write:
         _check_fields(row, it, step.write, where)
@@ -325,24 +330,24 @@ def _kept_reason(row: Row, before: Delivery, written: tuple[State, str | None]) 
     return (written[0], before.reason) if says(row, "provider id") and before.state is State.DONE else written
 
 
-def _check_fields(row: Row, it: Situation, after: Delivery, where: str) -> None:
+def _check_fields(row: Row, it: Situation, after: Delivery, where: Callable[[], str]) -> None:
     before = it.there
     sets = sets_of(after.state)
     is_apart = row["writes"].startswith("same state") or says(row, "token removed") or before.state is State.DONE
     counted = counters_of(row, before)
     if not is_apart or says(row, "round + 1"):
         for promise in filter(None, sets["sets"].split(", ")):
-            assert VALUES[promise](after, it.limits), f"{where}: {promise}"
+            assert VALUES[promise](after, it.limits), f"{where()}: {promise}"
         for name in fields_of(sets["removes"]):
-            assert getattr(after, name) is None, f"{where}: {name}"
+            assert getattr(after, name) is None, f"{where()}: {name}"
         counted["sweeps"] = after.sweeps if "`sweeps` = 0" in sets["sets"] else counted["sweeps"]
-    assert {name: getattr(after, name) for name in COUNTERS} == counted, where
+    assert {name: getattr(after, name) for name in COUNTERS} == counted, where()
     if says(row, "token removed"):
-        assert after.token is None, where
-        assert after.lease_until is None, where
-        assert after.doubt_until == (before.doubt_until if after.state is State.IN_DOUBT else None), where
+        assert after.token is None, where()
+        assert after.lease_until is None, where()
+        assert after.doubt_until == (before.doubt_until if after.state is State.IN_DOUBT else None), where()
     changed = {it.name for it in fields(Delivery) if getattr(before, it.name) != getattr(after, it.name)}
-    assert changed - {*COUNTERS, "version"} <= _may_change(row, it, sets, is_apart), where
+    assert changed - {*COUNTERS, "version"} <= _may_change(row, it, sets, is_apart), where()
 
 
 def _may_change(row: Row, it: Situation, sets: Row, is_apart: bool) -> set[str]:
