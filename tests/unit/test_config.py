@@ -33,6 +33,7 @@ from shared.config import (
 )
 from shared.domain.limits import DoubtPolicy, Limits
 from shared.domain.message_kinds import DEFAULT_KINDS, KINDS
+from tests.support import forked
 from tests.unit import config_page
 
 ROOT = Path(__file__).parents[2]
@@ -947,11 +948,11 @@ def test_the_bounds_of_a_value_are_those_before_scaling() -> None:
 
 
 def start(service: str, directory: Path | None = None, **environ: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", f"services.{service}"]
     inherited = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        command, env=inherited | environ, capture_output=True, text=True, timeout=60, check=False, cwd=directory
-    )
+    if directory is None:
+        return forked.run([f"services.{service}"], inherited | environ, seconds=60)
+    command = [sys.executable, "-m", f"services.{service}"]
+    return subprocess.run(command, env=inherited | environ, capture_output=True, text=True, timeout=60, cwd=directory)
 
 
 def assert_it_says(ended: subprocess.CompletedProcess[str], expected: list[str]) -> None:

@@ -61,8 +61,8 @@ def test_the_table_has_what_the_project_is_built_on() -> None:
 def test_library_is_imported_where_the_decision_allows(library: str, place: str) -> None:
     path = ROOT / place
     assert path.is_dir() == place.endswith("/"), f"{place} is no such file or folder"
-    found = [file for file in (files(place) if path.is_dir() else [path]) if imports(file, library)]
-    assert found, f"{place} does not import {library}"
+    is_imported = any(imports(file, library) for file in (files(place) if path.is_dir() else [path]))
+    assert is_imported, f"{place} does not import {library}"
 
 
 @pytest.mark.parametrize("library", TABLE)

@@ -3,7 +3,6 @@
 And the names of the tests are short enough to read in a list.
 """
 
-import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,10 +45,9 @@ def test_every_helper_that_the_page_names_exists() -> None:
 
 def test_every_test_name_has_fewer_than_80_characters() -> None:
     names = [
-        node.name
+        name
         for file in FILES
-        for node in ast.walk(ast.parse((TESTS / file).read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+        for name in re.findall(r"^ *(?:async )?def (test_\w+)\(", (TESTS / file).read_text(), re.M)
     ]
     assert len(names) > 3_000
     assert [name for name in names if len(name) >= 80] == []
