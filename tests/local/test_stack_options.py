@@ -20,6 +20,7 @@ from local.stack import EndedAtStart, Options, Stack, _locked, _serve
 from local.terminal import WrongSettings
 from local.whatsapp.accounts import APP_ID
 from shared import config
+from tests.support.stack import Stack as RunningStack
 from tests.support.stack import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -237,15 +238,13 @@ class Revived:
 
 
 def test_control_of_a_running_stack_answers_while_whatsapp_is_unreachable(tmp_path: Path) -> None:
-    stack = Stack(Options(tmp_path, first_port=0, sweep=False), say=lambda _: None)
-    with stack.running(), httpx.Client(trust_env=False) as client:
-        described = json.loads((tmp_path / "stack.json").read_text())
-        faults = described["control"] + "/control/faults"
-        client.post(faults, json={"on": "provider", "kind": "unreachable"}).raise_for_status()
+    with RunningStack(tmp_path, is_forked=True) as stack:
+        faults = stack.described["control"] + "/control/faults"
+        stack.http.post(faults, json={"on": "provider", "kind": "unreachable"}).raise_for_status()
         with pytest.raises(httpx.ConnectError):
-            client.get(described["whatsapp"])
-        client.delete(faults).raise_for_status()
-        assert client.get(described["whatsapp"] + "/control/faults").json() == []
+            stack.http.get(stack.described["whatsapp"])
+        stack.http.delete(faults).raise_for_status()
+        assert stack.http.get(stack.described["whatsapp"] + "/control/faults").json() == []
 
 
 # ---- what it tells of its settings

@@ -2,10 +2,10 @@
 (https://cloud.google.com/tasks/docs/common-pitfalls) and delivers at least once; so does the emulator under kill -9."""
 
 import datetime
+import os
 import signal
 import sqlite3
 import subprocess
-import sys
 import threading
 import time
 from contextlib import closing
@@ -14,6 +14,7 @@ import pytest
 from google.api_core import exceptions
 from google.cloud import tasks_v2
 
+from tests.support import forked
 from tests.support.tasks_harness import LOCATION, Emulator, a_target, wait_until
 
 
@@ -34,8 +35,7 @@ def in_seconds(seconds: float) -> datetime.datetime:
 
 
 def run(*options: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "local.tasks", *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=20)
+    return forked.run(["local.tasks", *options], os.environ, seconds=20)
 
 
 def restart(emulator: Emulator) -> None:

@@ -1,9 +1,8 @@
 """A harness for the tests of the local Cloud Tasks: the emulator as a process, a recording target, a wait."""
 
 import json
+import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -20,6 +19,7 @@ from google.cloud import tasks_v2
 from google.cloud.tasks_v2.services.cloud_tasks.transports import CloudTasksGrpcTransport
 
 from local.faults import Fault, FaultBook
+from tests.support import forked
 
 LOCATION = "projects/pombo-local/locations/local"
 
@@ -126,8 +126,10 @@ class Emulator:
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "local.tasks", "--port", str(self.port), "--data-dir", str(self.data_dir)]
-        self.process = subprocess.Popen([*command, *self.options], stdout=subprocess.PIPE, text=True)
+        command = ["local.tasks", "--port", str(self.port), "--data-dir", str(self.data_dir), *self.options]
+        with (self.data_dir / "emulator.stderr").open("a") as errors:
+            self.process = forked.start(command, os.environ, errors)
+        assert self.process.stdout is not None
         self.started = started = json.loads(self.process.stdout.readline())
         assert started["event"] == "started"
         self.port = int(started["address"].rpartition(":")[2])

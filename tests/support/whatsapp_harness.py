@@ -5,8 +5,6 @@ import hmac
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+
+from tests.support import forked
 
 SECRET = "test_app_secret"
 TOKEN = "test_access_token"
@@ -135,12 +135,10 @@ class Simulator:
         self.log = (self.data_dir / "stdout.jsonl").open("a+")
         begin = self.log.seek(0, os.SEEK_END)
         where = ["--port", "0", "--data-dir", str(self.data_dir), "--webhook-url", self.webhook_url]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "local.whatsapp", *where, *self.options],
-            stdout=self.log,
-            cwd=ROOT,
-            env=_plain_environment() | self.environment,
-        )
+        with (self.data_dir / "simulator.stderr").open("a") as errors:
+            self.process = forked.start(
+                ["local.whatsapp", *where, *self.options], _plain_environment() | self.environment, errors, self.log
+            )
 
         def line() -> str:
             assert self.process.poll() is None, "the simulator ended"
@@ -157,7 +155,7 @@ class Simulator:
 
     def stop(self) -> int:
         if self.process.poll() is None:
-            self.process.terminate()
+            self.process.send_signal(signal.SIGTERM)
         code = self.process.wait(timeout=10)
         self.log.close()
         return code
