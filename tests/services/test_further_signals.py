@@ -33,9 +33,17 @@ def a_program(module: str, directory: Path) -> subprocess.Popen[bytes]:
     return parts.run(directory, module, environ, *options).process
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+PROGRAMS = ("services.webhook", "services.internal", "local.tasks", "local.whatsapp", "cli.main")
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
 @pytest.mark.parametrize(
-    "module", ["services.webhook", "services.internal", "local.tasks", "local.whatsapp", "cli.main"]
+    ("module", "number"),
+    [
+        pytest.param(module, number, marks=[pytest.mark.slow] * (module == "cli.main" and number is signal.SIGTERM))
+        for module in PROGRAMS
+        for number in SIGNALS
+    ],
 )
 def test_a_program_ends_with_0_however_many_signals_it_gets(
     tmp_path: Path, module: str, number: signal.Signals

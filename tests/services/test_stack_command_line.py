@@ -111,7 +111,7 @@ def test_up_reports_a_damaged_store_at_once(tmp_path: Path) -> None:
 
 def test_a_proxy_of_the_environment_is_not_asked_about_this_machine(tmp_path: Path) -> None:
     proxies = {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
-    with Stack(tmp_path / "data", options=(), settings=proxies) as stack:
+    with Stack(tmp_path / "data", options=(), settings=proxies, is_forked=True) as stack:
         assert stack.cli("say", "hello", "--wait").returncode == 0
 
 
@@ -377,7 +377,7 @@ def is_running(pid: int) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 def test_a_signal_ends_up_with_exit_0_and_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
-    stack = Stack(tmp_path / "data")
+    stack = Stack(tmp_path / "data", is_forked=number is signal.SIGTERM)
     stack.start()
     stack.http.close()
 
