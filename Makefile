@@ -13,7 +13,7 @@ DATA ?=
 # Options for pytest, for example to select tests: make test ARGS="-k receipts"
 ARGS ?=
 # Parallel test processes: they wait half of the time. The contract suites, with their 64 threads, run separately.
-WORKERS ?= 4
+WORKERS ?= 5
 # The tests start hundreds of Python processes, and each would compile all modules if the environment forbade a cache.
 quick test test-all: export PYTHONDONTWRITEBYTECODE :=
 # Programs started here name make's variables in their errors (local/invocation.py).
@@ -23,7 +23,7 @@ option = $(if $(or $($(1)),$(filter command,$(origin $(1)))),--$(2) '$(subst ','
 # Refuse a variable that the goal does not take, instead of ignoring it.
 takes = @$(foreach name,$(filter-out $(1),STORE DATA PORTS MESSAGES SECONDS SEED),$(if $(filter command,$(origin $(name))),\
 	echo "pombo: make $@ takes no $(name); it takes: $(1)" >&2; exit 2;)) :
-CONTRACT := -n 2 --dist worksteal
+CONTRACT := -n 3 --dist worksteal
 TOGETHER = -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore tests/contract
 # make quick: three processes, because some tests wait; without the tests that start pytest or pip-audit many times.
 QUICK := -n 3 --dist loadfile --no-loadscope-reorder $(patsubst %,--ignore tests/unit/test_%.py,\
@@ -48,7 +48,8 @@ setup: python-as-asked $(VENV)/.run-time ## create the virtual environment, with
 setup-dev: python-as-asked $(VENV)/.development ## the same, with the development packages
 
 # pip's output on a failure is long: it goes to a file, and one sentence says what to do.
-PIP = $(BIN)/python -m pip install -q --disable-pip-version-check --retries 2
+# In CI the modules that are imported are compiled when they are, in several processes; pip would compile all, in one.
+PIP = $(BIN)/python -m pip install -q --disable-pip-version-check --retries 2 $(if $(CI),--no-compile)
 define install
 	@{ $(PIP) --require-hashes -r $(1) && $(PIP) --no-deps --no-build-isolation -e .; } >$(VENV)/pip.log 2>&1 \
 		|| { echo "pombo: Cannot install the packages of $(1): check that the package index answers (PyPI, or the one in" \
@@ -108,7 +109,7 @@ test: setup-dev ## check, then every test that is quick enough for CI
 test-all: setup-dev ## every test
 	$(call tested)
 
-# The contract suites mostly wait, so mypy, which takes one core for a minute, runs beside them.
+# The contract suites mostly wait, so mypy, which takes one core for a minute, runs beside them and gives way to them.
 define tested
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory --jobs 2 compiled contract SELECTED='$(1)'
@@ -120,7 +121,8 @@ contract: setup-dev
 
 # pytest rewrites every assert and keeps the result. Without this each of its processes would, in a fresh clone. What
 # cannot be collected is reported by the run itself.
-compiled: types
+compiled: setup-dev
+	@nice $(MAKE) --no-print-directory types
 	@nice $(BIN)/python -m pytest --collect-only -qq >/dev/null 2>&1 || :
 
 check: lint types ## formatting, lint, types, known vulnerabilities of the dependencies

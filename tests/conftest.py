@@ -16,32 +16,42 @@ pytest_plugins = ["tests.support.watchdog", "tests.support.kept_logging"]
 
 
 LONGEST_FIRST = (
-    "services/test_stack_crash_points.py",
-    "release/test_deployment.py",
-    "infra/test_make_deploy.py",
-    "services/test_stack_command_line.py",
-    "services/test_end_to_end.py",
-    "services/test_up_stores.py",
-    "outages/test_provider_outages.py",
-    "services/test_stack_sends.py",
-    "services/test_dead_letters.py",
-    "release/test_image_runs.py",
-    "release/test_cloudbuild.py",
-    "large_posts/test_large_posts.py",
-    "model/test_model.py",
-    "chaos/test_short_run.py",
-    "services/test_terminals.py",
-    "services/test_stack_outages.py",
     "services/test_stack_store_faults.py",
-    "infra/test_terraform.py",
-    "infra/test_check_project.py",
+    "services/test_stack_crash_points.py",
+    "services/test_end_to_end.py",
+    "release/test_deployment.py",
+    "outages/test_backend_outages.py",
+    "infra/test_make_deploy.py",
+    "services/test_stack_sends.py",
     "infra/test_changes.py",
     "services/test_privacy_canary.py",
+    "services/test_up_stores.py",
+    "services/test_stack_outages.py",
+    "model/test_model.py",
+    "chaos/test_short_run.py",
+    "services/test_stack_command_line.py",
+    "outages/test_provider_outages.py",
+    "release/test_image_runs.py",
     "services/test_stack_handlers.py",
-    "outages/test_backend_outages.py",
+    "infra/test_terraform.py",
+    "services/test_stack_api.py",
+    "infra/test_check_project.py",
+    "services/internal/test_backend_outage.py",
+    "services/test_terminals.py",
+    "outages/test_isolation.py",
+    "model/test_mutants.py",
+    "services/test_dead_letters.py",
+    "infra/test_mutations.py",
+    "infra/test_log_filters.py",
+    "large_posts/test_large_posts.py",
+    "services/api/test_api_by_its_document.py",
+    "release/test_cloudbuild.py",
+    "local/test_tasks_durable.py",
     "unit/test_watchdog.py",
 )
-"""A process runs a file as a whole. These take longest, so they start first and no process is left alone with one."""
+"""A process runs a file as a whole. These take longest, so they start first and no process is left alone with one.
+Files that mostly wait lie between those that compute, so that few of either run at once.
+"""
 
 
 @pytest.hookimpl(wrapper=True)
