@@ -65,8 +65,9 @@ def owners() -> Mapping[str, str]:
     """Whose each installed file is."""
     found = {}
     for distribution in metadata.distributions():
-        for path in distribution.files or ():
-            found[str(distribution.locate_file(path))] = canonicalize_name(distribution.name)
+        place, name = distribution.locate_file(""), canonicalize_name(distribution.name)
+        for line in (distribution.read_text("RECORD") or "").splitlines():
+            found[f"{place}/{line.partition(',')[0]}"] = name
     return found
 
 
