@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 from infra.release.services import SERVICES
@@ -77,7 +78,7 @@ class Code:
     def most(self, name: str) -> int:
         """The largest whole number that a setting accepts."""
         (setting,) = [it for it in self.settings if it.name == name]
-        return max(number for number in range(1, 2000) if _takes(setting, str(number)))
+        return _most(setting)
 
     def queue_names(self, variable: str, env: Mapping[str, str | None]) -> list[str]:
         """The queues that a service names by this variable of its environment."""
@@ -97,6 +98,11 @@ class Code:
     @property
     def composite(self) -> set[tuple[str, tuple[str, ...]]]:
         return {(it.name, fields) for it in self.collections for fields in it.composite}
+
+
+@cache
+def _most(setting: Setting) -> int:
+    return max(number for number in range(1, 2000) if _takes(setting, str(number)))
 
 
 def _takes(setting: Setting, value: str) -> bool:

@@ -1,8 +1,9 @@
 """Plans: what Terraform would create, parsed for the rules."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 
@@ -84,7 +85,16 @@ class Plan:
 
     def of(self, *types: str) -> list[Resource]:
         """The resources of these types."""
+        if len(types) == 1:
+            return list(self._by_type.get(types[0], ()))
         return [it for it in self.resources if it.type in types]
+
+    @cached_property
+    def _by_type(self) -> Mapping[str, Sequence[Resource]]:
+        found: dict[str, list[Resource]] = {}
+        for it in self.resources:
+            found.setdefault(it.type, []).append(it)
+        return found
 
     def one(self, type_: str) -> Resource:
         """The only resource of this type."""

@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -76,11 +77,18 @@ SUFFIXES = ("_sum", "_count", "_bucket")
 
 def message_of(resource: Resource) -> Message:
     """The message that the API would receive. Raises json_format.ParseError for an unknown field or value."""
-    if resource.type == DASHBOARD:
-        return json_format.Parse(resource["dashboard_json"], Dashboard.pb(Dashboard()))
-    made = MESSAGES[resource.type]
+    return _message(resource.type, json.dumps(resource.values))
+
+
+@cache
+def _message(type_: str, written: str) -> Message:
+    """By what it is made from: hundreds of plans differ in one resource each."""
+    given = json.loads(written)
+    if type_ == DASHBOARD:
+        return json_format.Parse(given["dashboard_json"], Dashboard.pb(Dashboard()))
+    made = MESSAGES[type_]
     message: Message = made.pb(made())
-    values = {name: value for name, value in resource.values.items() if name not in TERRAFORMS_OWN}
+    values = {name: value for name, value in given.items() if name not in TERRAFORMS_OWN}
     return json_format.ParseDict(_unfolded(values, message.DESCRIPTOR), message)
 
 
@@ -118,9 +126,10 @@ def queries_of(plan: Plan) -> dict[str, str]:
     return found
 
 
-def selectors_of(query: str) -> Iterator[tuple[promql.VectorSelector, float | None]]:
+@cache
+def selectors_of(query: str) -> Sequence[tuple[promql.VectorSelector, float | None]]:
     """A query's selectors, and over how many seconds each looks."""
-    yield from _selectors(promql.parse(query))
+    return tuple(_selectors(promql.parse(query)))
 
 
 def asked_of(plan: Plan) -> Iterator[tuple[str, promql.VectorSelector, float | None]]:
