@@ -101,9 +101,9 @@ def test_more_pairs_bring_their_own_resources_and_tell_the_services(deployed: Wo
     assert others == {address: ["update"] for address in told}
 
 
-def test_a_tenant_needs_no_apply(deployed: Workspace) -> None:
+def test_a_tenant_needs_no_apply(planned_again: dict[str, Any]) -> None:
     """A root names no tenant: a new one gets the number of a pair that is there."""
-    assert not [name for name in Plan(deployed.plan(PROD, *given(EVERYTHING))).root_variables if "tenants" in name]
+    assert not [name for name in Plan(planned_again).root_variables if "tenants" in name]
 
 
 ONLY_OF_THE_WEBHOOK = {
@@ -271,12 +271,20 @@ def test_changes_by_users_destroy_nothing(deployed: Workspace) -> None:
     assert {'module.pombo.module.run["webhook"].google_cloud_run_v2_service.this'} <= set(changes), "it is told"
 
 
-def test_another_image_changes_nothing(deployed: Workspace) -> None:
-    assert _changed(deployed, images={"webhook": "example.com/other", "internal": "example.com/other"}) == {}
+@pytest.fixture(scope="module")
+def with_other_images_and_addresses(deployed: Workspace) -> dict[str, list[str]]:
+    """One plan for two variables, of which each changes other resources."""
+    images = {"webhook": "example.com/other", "internal": "example.com/other"}
+    return _changed(deployed, images=images, alert_emails=["second@example.com"])
 
 
-def test_another_threshold_or_address_leaves_the_services_alone(deployed: Workspace) -> None:
-    changes = _changed(deployed, alert_emails=["second@example.com"])
+def test_another_image_changes_no_service(with_other_images_and_addresses: dict[str, list[str]]) -> None:
+    assert not [address for address in with_other_images_and_addresses if "cloud_run" in address]
+
+
+def test_another_address_of_alerts_leaves_the_rest_alone(with_other_images_and_addresses: dict[str, list[str]]) -> None:
+    changes = with_other_images_and_addresses
+    assert changes
     assert not [address for address in changes if "monitoring" not in address and "budget" not in address]
 
 

@@ -138,7 +138,7 @@ def test_a_bare_deployment_scales_to_nothing(plan_of: Callable[[str], Plan]) -> 
     [
         (1, 120),
         pytest.param(30, 120, marks=pytest.mark.slow),
-        (60, 120),
+        pytest.param(60, 120, marks=pytest.mark.slow),
         (61, 121),
         pytest.param(600, 660, marks=pytest.mark.slow),
         (1700, 1760),
