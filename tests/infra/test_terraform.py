@@ -422,9 +422,10 @@ CONSOLE = """    console = {
     webhook = {"""
 
 
-def test_another_service_is_one_more_entry(make_workspace: Callable[[], Workspace]) -> None:
-    workspace = make_workspace()
-    before = Plan(workspace.plan(STAGING, *given(BARE)))
+def test_another_service_is_one_more_entry(
+    make_workspace: Callable[[], Workspace], plan_of: Callable[[str], Plan]
+) -> None:
+    workspace, before = make_workspace(), plan_of("bare")
     services = workspace.folder / POMBO / "services.tf"
     services.write_text(services.read_text().replace("    webhook = {", CONSOLE, 1))
     after = Plan(workspace.plan(STAGING, *given(BARE)))
