@@ -248,7 +248,7 @@ class Shelf:
     def _renamed(self, answer: Any, token: str) -> Any:
         if isinstance(answer, Row) and answer.record.token == token:
             return self.changed(answer, token=NOBODY)
-        if isinstance(answer, Marks):
+        if isinstance(answer, Marks) and token in _claims(answer):
             return each_mark(answer, lambda mark: replace(mark, claim=NOBODY) if mark.claim == token else mark)
         return answer
 
@@ -307,8 +307,11 @@ def normal_marks(marks: Marks) -> Marks:
 
 def claims(world: World) -> set[str | None]:
     """Whose claims there are."""
-    marks = (world.marks.down, world.marks.block, world.marks.refused, world.backend.down)
-    return {mark.claim for mark in marks if mark is not None}
+    return {*_claims(world.marks), *_claims(world.backend)}
+
+
+def _claims(marks: Marks) -> list[str | None]:
+    return [mark.claim for mark in (marks.down, marks.block, marks.refused) if mark is not None]
 
 
 def each_mark(marks: Marks, change: Callable[[Any], Any]) -> Marks:
