@@ -132,7 +132,7 @@ def check_server(served: Served, pieces: tuple[bytes, ...]) -> None:
 
 
 def test_any_bytes_get_a_client_error_or_a_disconnect(served: Served, hunt: Hunt) -> None:
-    hunt(lambda pieces: check_server(served, pieces), broken(REQUESTS), quick=1500)
+    hunt(lambda pieces: check_server(served, pieces), broken(REQUESTS), quick=700)
 
 
 # ---- from a server

@@ -302,7 +302,7 @@ def follow(pombo: Pombo, key: str) -> None:
 
 
 def test_any_signed_webhook_is_stored_handled_and_answered(pombo: Pombo, hunt: Hunt) -> None:
-    hunt(lambda webhook: check_webhook(pombo, webhook), webhooks(), quick=300)
+    hunt(lambda webhook: check_webhook(pombo, webhook), webhooks(), quick=200)
 
 
 @pytest.mark.parametrize("name", corpus.found("webhook"))
