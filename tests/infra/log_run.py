@@ -312,7 +312,7 @@ def _lines_of_a_backend_outage(directory: Path) -> list[Line]:
         "HANDLER_URL_SECRET": BACKEND_SECRET,
         "TASKS_SERVICE_ACCOUNT": "tasks@pombo-local.iam.gserviceaccount.com",
     }
-    with Stack(directory / "backend", settings=settings) as stack:
+    with Stack(directory / "backend", settings=settings, is_forked=True) as stack:
         waiting = [stack.say("15550000020", "hello"), stack.say("15550000021", "hello")]
         stack.wait_logs("backend_down")
         stack.wait_logs("inbound_waiting", reason="backend_down")

@@ -125,12 +125,12 @@ class Account:
 
 
 @contextmanager
-def backend_stack(data_dir: Path, store: str, sweep: bool) -> Iterator[tuple[Stack, Backend]]:
+def backend_stack(data_dir: Path, store: str, sweep: bool, is_forked: bool = False) -> Iterator[tuple[Stack, Backend]]:
     """A stack whose handler is a backend of ours."""
     backend = Backend()
     settings = {"HANDLER": "", "HANDLER_URL": backend.url, "HANDLER_URL_SECRET": SECRET}
     try:
-        with make_stack(data_dir, store, sweep, **settings) as stack:
+        with make_stack(data_dir, store, sweep, is_forked=is_forked, **settings) as stack:
             stack.wait_settled([stack.say("15557999998", "hello")])
             yield stack, backend
     finally:

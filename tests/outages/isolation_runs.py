@@ -71,7 +71,7 @@ Samples = Mapping[tuple[str, str], Sequence[float]]
 # ---- the stack
 
 
-def make_stack(data_dir: Path, store: str) -> Stack:
+def make_stack(data_dir: Path, store: str, is_forked: bool = False) -> Stack:
     """A stack at the protocol's own speed, not started. Its handler does what the message says. As in a project, the
     sweep gives no other task to a message that has waited for half a minute.
     """
@@ -84,7 +84,7 @@ def make_stack(data_dir: Path, store: str) -> Stack:
         "INTERNAL_TASK_TOKEN": TASK_TOKEN,
         "SWEEP_AFTER": "600s",
     }
-    return Stack(data_dir, (), settings, store)
+    return Stack(data_dir, (), settings, store, is_forked=is_forked)
 
 
 def pombo(stack: Stack, *arguments: str, given: str = "") -> str:

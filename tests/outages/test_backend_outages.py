@@ -24,7 +24,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
             if (store, sweep) not in started:
                 need_server_of(store)
                 data_dir: Path = tmp_path_factory.mktemp("outage") / "data"
-                started[store, sweep] = ending.enter_context(backend_stack(data_dir, store, sweep))
+                started[store, sweep] = ending.enter_context(backend_stack(data_dir, store, sweep, True))
             return started[store, sweep]
 
         yield stack_of

@@ -43,7 +43,7 @@ def test_tenant_in_trouble_delays_no_other_tenant(
     need_server_of("sqlite")
     monkeypatch.setattr(isolation_runs, "TENANTS", (*OTHERS, *troubles))
     monkeypatch.setattr(isolation_runs, "QUEUED", QUEUED)
-    with make_stack(tmp_path / "data", "sqlite") as stack:
+    with make_stack(tmp_path / "data", "sqlite", is_forked=True) as stack:
         prepare(stack)
         before = measured(stack, phase(stack, MESSAGES))
         during = in_trouble(stack, troubles, MESSAGES)
