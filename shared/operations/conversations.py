@@ -1,9 +1,11 @@
 """Conversations as an operator sees them: a tenant's, and the messages of one in both directions."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from shared.domain.conversations import Conversation
 from shared.domain.errors import UnknownState
+from shared.domain.record import Delivery
 from shared.pipeline.conversations import followed
 from shared.pipeline.ports import ConversationPage, Cursor, Page, Store
 
@@ -49,13 +51,26 @@ def beginning_with(store: Store, tenant: str, prefix: str) -> ConversationPage:
 
 
 def messages(store: Store, of: Conversation, after: Cursor | None, limit: int) -> Page:
-    """A page of its events and messages, the newest first, with those of the conversations that became it. The cursor
-    begins with the number of the conversation that it is in. Raises StoreUnavailable.
+    """A page of its events and messages, the newest first, with those of the conversations that became it. Of those of
+    one moment, as a handler's replies are, the one that is sent last is first. The cursor begins with the number of the
+    conversation that it is in. Raises StoreUnavailable.
     """
     ids = (of.id, *of.formerly)
     number, inner = (int(after[0]), tuple(after[1:]) or None) if after else (0, None)
     page = store.of_conversation(ids[number], inner, limit)
+    page = replace(page, records=_in_their_lane(page.records))
     if page.ends_at is not None:
         return Page(page.records, page.unread, (str(number), *page.ends_at))
     more = (str(number + 1),) if number + 1 < len(ids) else None
     return Page(page.records, page.unread, more)
+
+
+def _in_their_lane(records: Sequence[Delivery]) -> Sequence[Delivery]:
+    """The records of a page, those of one moment by who goes after whom."""
+    by_key = {record.key: record for record in records}
+
+    def ahead(record: Delivery) -> int:
+        before = by_key.get(record.after) if record.after else None
+        return 1 + ahead(before) if before and before.received_at == record.received_at else 0
+
+    return sorted(records, key=lambda record: (record.received_at, ahead(record)), reverse=True)

@@ -2,7 +2,7 @@
 
 import importlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -119,6 +119,21 @@ def test_list_says_how_many_conversations_it_cannot_read(desk: Desk) -> None:
     assert UNREADABLE_TOO in desk("list")
     desk.store._file.write(lambda db: db.execute("UPDATE conversations SET body = '{}'"))
     assert "has no conversation" not in desk("list")
+
+
+@pytest.mark.parametrize("keys", [("1", "2", "3"), ("3", "1", "2"), ("2", "3", "1")])
+def test_replies_of_one_plan_are_shown_in_their_order(desk: Desk, keys: Sequence[str]) -> None:
+    desk.write(1)
+    first, second, third = (key * 40 for key in keys)
+    for key, after in ((first, None), (second, first), (third, second)):
+        desk.store.create(pending(key=key, received_at=NOW, conversation=ID, after=after))
+    of = operations.conversation(desk.store, ID)
+    assert of is not None
+    assert [record.key for record in operations.messages(desk.store, of, None, 9).records][-3:] == [
+        third,
+        second,
+        first,
+    ]
 
 
 def test_list_goes_through_all_pages(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

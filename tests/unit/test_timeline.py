@@ -934,6 +934,12 @@ def test_reply_that_goes_before_one_that_did_not_end_says_so() -> None:
     assert told[0].sentence.startswith("The message before it did not end in time.")
 
 
+def test_message_that_overtook_says_so_before_it_is_sent() -> None:
+    record = done(attempts_log=(Attempt(at(10), 1, "accepted"),), started_at=at(9), overtook="a" * 40)
+    told = [(moment.what, moment.at) for moment in build([record]).events if moment.what in ("overtook", "accepted")]
+    assert told == [("overtook", at(9)), ("accepted", at(10))]
+
+
 def test_event_that_goes_before_one_that_was_not_handled_says_so() -> None:
     record = replace(done(Kind.INBOUND), started_at=at(9), overtook="a" * 40)
     told = [moment for moment in build([record]).events if moment.what == "overtook"]

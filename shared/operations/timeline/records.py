@@ -97,7 +97,8 @@ def release(record: Delivery, records: Sequence[Delivery], deaths: Sequence[date
     moved = _first_moved(record)
     if record.overtook and moved:
         sentence = say.OVERTOOK_IN_TURN if record.kind is Kind.INBOUND else say.OVERTOOK
-        yield Moment(moved, "overtook", sentence, record.key)
+        began = next((one.began for one in tries(record)), moved)
+        yield Moment(began, "overtook", sentence, record.key)
         return
     before = next((other for other in records if other.key == record.after), None)
     if before is None:
