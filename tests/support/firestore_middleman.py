@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
-from google.cloud.firestore_v1.types import BatchGetDocumentsRequest, CommitRequest
+from google.cloud.firestore_v1.types import BatchGetDocumentsRequest, CommitRequest, RunQueryResponse
 
 UNARY = frozenset({"Commit"})
 _SERVICE = "/google.firestore.v1.Firestore/"
@@ -50,6 +50,8 @@ class Middleman:
     """Changes an answer that comes in one part."""
     answered: int = 0
     """Bytes of all streamed answers."""
+    found: int = 0
+    """Documents in the answers to queries."""
 
     def __enter__(self) -> "Middleman":
         self._channel = grpc.insecure_channel(self.target)
@@ -88,6 +90,7 @@ class Middleman:
             else:
                 for part in self._channel.unary_stream(_SERVICE + method)(request, timeout=20):
                     self.answered += len(part)
+                    self.found += method == "RunQuery" and "document" in RunQueryResponse.deserialize(part)
                     yield part
         except grpc.RpcError as error:
             context.abort(error.code(), error.details())
