@@ -1,57 +1,29 @@
 """What a message of a customer, its reply and their receipts cost on Firestore, counted at the wire."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from shared.domain.delivery.create import create
-from shared.domain.identity import Echo, message_event_id, outbound_key
-from shared.domain.outbound.messages import OutboundMessage
-from shared.domain.record import Delivery, Kind, ReceiptKind
-from shared.domain.tasks import own_task
-from shared.domain.turns import position, turn_id
-from shared.pipeline.backend_marks import BackendMarks
-from shared.pipeline.channels import Channels
-from shared.pipeline.conversations import Conversations
-from shared.pipeline.dispatch import TaskDispatch
-from shared.pipeline.handler_places import HandlerPlaces
-from shared.pipeline.process_inbound import ProcessInbound
-from shared.pipeline.process_outbound import ProcessOutbound
+from shared.domain.identity import Echo
+from shared.domain.record import ReceiptKind, Task
 from shared.stores.firestore.records import noting
 from shared.stores.firestore.store import FirestoreStore
-from shared.tenants.environment import EnvironmentTenants
-from tests.support.builders import LIMITS, NOW
+from tests.support.builders import NOW
 from tests.support.firestore_backend import DATABASE, fresh_project, shared_emulator
 from tests.support.firestore_middleman import Middleman
-from tests.support.one_handler import OneHandler
-from tests.support.pipelines import Channel, Clock, Credentials, Queue
-
-SENDER, KEY = "100000000000001", b"a key"
-
-
-class Echoing:
-    """Handles every message, in this process."""
-
-    backend = None
-
-    def handles(self, _: str) -> bool:
-        return True
-
-    def __call__(self, _: Any) -> list[OutboundMessage]:
-        return [OutboundMessage.text("hello to you")]
+from tests.support.whole_pipeline import WholePipeline
 
 
 @dataclass
 class World:
-    """The internal service on Firestore behind a middleman that counts. `looked`: documents that queries returned."""
+    """The services on Firestore behind a middleman that counts. `looked`: documents that queries returned."""
 
     middleman: Middleman
     store: FirestoreStore
-    clock: Clock = field(default_factory=Clock)
-    queue: Queue = field(default_factory=Queue)
+    pipeline: WholePipeline = field(init=False)
     looked: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -63,14 +35,7 @@ class World:
             return found
 
         self.store.in_turn = counted  # type: ignore[method-assign]
-        channels: Any = Channels({"meta": Channel()})  # type: ignore[dict-item]
-        tenants = EnvironmentTenants.of(("meta", SENDER))
-        dispatch = TaskDispatch(self.queue, self.clock, LIMITS, channels, tenants)
-        conversations = Conversations(self.store, self.clock, KEY)
-        handler: Any = OneHandler(Echoing(), BackendMarks(None, self.store, LIMITS, self.clock))
-        common = (dispatch, LIMITS, self.clock, lambda: False, conversations)
-        self.inbound = ProcessInbound(self.store, tenants, channels, handler, HandlerPlaces(2), *common)
-        self.outbound = ProcessOutbound(self.store, tenants, Credentials(), channels, *common)
+        self.pipeline = WholePipeline(self.store)
 
     def costs(self) -> tuple[int, int]:
         """Documents written and read since the last time."""
@@ -80,34 +45,10 @@ class World:
         self.looked.clear()
         return costs
 
-    def receive(self, number: int) -> Delivery:
-        """As the webhook service stores it."""
-        record = create(
-            Kind.INBOUND,
-            message_event_id("meta", SENDER, f"wamid.{number}"),
-            provider="meta",
-            tenant="default",
-            sender=SENDER,
-            contact="c",
-            correlation_id=f"correlation-{number}",
-            payload={"item": {}},
-            limits=LIMITS,
-            now=self.clock.now(),
-        )
-        where = position(None, record.received_at, 0, record.key)
-        placed = replace(record, turn_id=turn_id(KEY, "meta", SENDER, "c"), position=where)
-        self.store.create(placed)
-        return placed
-
-    def answer(self, number: int) -> Delivery:
-        """The message is received, handled and answered, and the reply is sent. Returns the reply."""
-        event = self.receive(number)
-        assert self.inbound(own_task(event, None)[0]).state == "done"
-        self.queue.made.clear()
-        reply = self.store.get(outbound_key(event.key, 0))
-        assert reply is not None
-        self.middleman.calls.pop()  # that look was the test's own
-        assert self.outbound(own_task(reply, None)[0]).state == "done"
+    def answer(self) -> Task:
+        """A message is received, handled and answered, and the reply is sent. Returns the reply's task."""
+        reply = self.pipeline.handle(self.pipeline.receive())
+        self.pipeline.send(reply)
         return reply
 
 
@@ -122,10 +63,10 @@ def world() -> Iterator[World]:
 
 
 def test_message_its_reply_and_three_receipts_cost_10_writes_and_6_reads(world: World) -> None:
-    world.answer(1)
+    world.answer()
     world.costs()
-    world.clock.go(60)
-    reply = world.answer(2)
+    world.pipeline.clock.go(60)
+    reply = world.answer()
     for kind in (ReceiptKind.SENT, ReceiptKind.DELIVERED, ReceiptKind.READ):
         echo = Echo(reply.key, 0, reply.correlation_id)
         write = noting(echo.key, echo.round, kind, NOW + timedelta(minutes=2), None, "0" * 40)
@@ -137,5 +78,5 @@ def test_first_message_of_a_contact_costs_no_read_more_and_two_writes_more(world
     """There is no message to wait for, but its number may have had a conversation, and gets an alias; the first send
     with a credential notes that.
     """
-    world.answer(1)
+    world.answer()
     assert world.costs() == (7 + 1 + 1, 6)
