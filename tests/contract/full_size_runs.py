@@ -9,6 +9,7 @@ message and what followed it are all that there is, and after. Pages are counted
 """
 
 import argparse
+import math
 import sys
 import tempfile
 import time
@@ -43,7 +44,7 @@ STEPS_MORE = 0
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How many contacts the sender has, and how many messages the conversation. Both are even."""
+    """How many contacts the sender has, and how many messages the conversation; an even number of them."""
 
     contacts: int
     messages: int
@@ -58,6 +59,7 @@ Costs = Mapping[str, Cost]
 class Result:
     """What each step cost in the empty store and in the full one; bytes that a contact and a message take."""
 
+    size: Size
     empty: Costs
     full: Costs
     per_contact: float
@@ -111,16 +113,21 @@ def costs_of_pages(counted: CountedStore, size: Size) -> Costs:
     return dict(zip(PAGES, count.costs, strict=True))
 
 
-def fill(counted: CountedStore, already: Size, size: Size) -> tuple[float, float]:
-    """Add what is missing to this size. Returns the bytes that each contact and each message took."""
+def fill(counted: CountedStore, already: Size, wanted: Size, give_up: float = math.inf) -> tuple[Size, float, float]:
+    """Add what is missing to this size: the messages, and then as many contacts as go in before this time. Returns the
+    size that it has then, and the bytes that each new contact and each new message took.
+    """
     begin = counted.size()
-    for entries in portions(contacts(already.contacts, size.contacts), counted.at_once):
-        counted.fill(entries, [])
-    middle = counted.size()
-    for records in portions(messages(already.messages, size.messages), counted.at_once // 5):
+    for records in portions(messages(already.messages, wanted.messages), counted.at_once // 5):
         counted.fill([], records)
-    end = counted.size()
-    return (middle - begin) / (size.contacts - already.contacts), (end - middle) / (size.messages - already.messages)
+    middle, there = counted.size(), already.contacts
+    while there < wanted.contacts and time.monotonic() < give_up:
+        more = min(counted.at_once // 2, wanted.contacts - there)
+        counted.fill([*contacts(there, there + more)], [])
+        there += more
+    of_messages, of_contacts = middle - begin, counted.size() - middle
+    new = wanted.messages - already.messages, there - already.contacts
+    return Size(there, wanted.messages), of_contacts / new[1], of_messages / new[0]
 
 
 def portions(items: Iterable[T], most: int) -> Iterator[list[T]]:
@@ -128,24 +135,25 @@ def portions(items: Iterable[T], most: int) -> Iterator[list[T]]:
     return iter(lambda: list(islice(each, most)), [])
 
 
-def run(counted: CountedStore, size: Size) -> Result:
+def run(counted: CountedStore, wanted: Size, seconds: float = math.inf) -> Result:
+    """It fills the store for as long as this."""
     began, pipeline = time.monotonic(), WholePipeline(counted.store)
     empty = costs_of_messages(counted, pipeline)
     fill(counted, Size(0, 0), FEW)
     empty = {**empty, **costs_of_pages(counted, FEW)}
-    per_contact, per_message = fill(counted, FEW, size)
+    size, per_contact, per_message = fill(counted, FEW, wanted, began + seconds)
     pages = costs_of_pages(counted, size)  # as few new messages are on the first one as before
     full = {**costs_of_messages(counted, pipeline), **pages}
-    return Result(empty, full, per_contact, per_message, time.monotonic() - began)
+    return Result(size, empty, full, per_contact, per_message, time.monotonic() - began)
 
 
-def faults_of(result: Result, size: Size) -> Sequence[str]:
+def faults_of(result: Result) -> Sequence[str]:
     """What must not be: a step that costs more in the full store."""
     return [
         f"{step}: {shown(result.full[step])}, and {shown(cost)} in an empty store"
         for step, cost in result.empty.items()
         for unit, count in cost.items()
-        if result.full[step][unit] > count + slack(step, unit, size)
+        if result.full[step][unit] > count + slack(step, unit, result.size)
     ]
 
 
@@ -172,15 +180,16 @@ def main() -> int:
     parser.add_argument("--store", default="sqlite", choices=tuple(STORES))
     parser.add_argument("--contacts", type=int, default=1_000_000)
     parser.add_argument("--messages", type=int, default=100_000, help="of the one conversation")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="how long it adds contacts, at most")
     asked = parser.parse_args()
-    size = Size(asked.contacts, asked.messages)
+    wanted = Size(asked.contacts, asked.messages)
     with tempfile.TemporaryDirectory() as directory, STORES[asked.store](Path(directory)) as counted:
-        result = run(counted, size)
+        result = run(counted, wanted, asked.minutes * 60)
         total = counted.size() / MEBIBYTE
     print("| store | step | empty | full |\n|---|---|---|---|", *rows(asked.store, result), sep="\n")
     print(f"{result.per_contact:.0f} bytes a contact, {result.per_message:.0f} a message, {total:.0f} MiB in all")
-    print(f"{size.contacts:,} contacts and {size.messages:,} messages, {result.seconds:.0f} s")
-    faults = faults_of(result, size)
+    print(f"{result.size.contacts:,} contacts and {result.size.messages:,} messages, {result.seconds:.0f} s")
+    faults = faults_of(result)
     print("\n".join(faults), end="\n" if faults else "", file=sys.stderr)
     return 1 if faults else 0
 

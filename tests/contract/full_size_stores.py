@@ -12,12 +12,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+from unittest.mock import patch
 
 import grpc
 from google.cloud.firestore_v1 import types
 
 from shared.domain.conversations import ConversationEntry
 from shared.domain.record import Delivery
+from shared.net import patience
+from shared.stores.firestore import connection
 from shared.stores.firestore.conversations import writing_entry
 from shared.stores.firestore.records import Write, creating
 from shared.stores.firestore.store import FirestoreStore
@@ -185,7 +188,16 @@ class CountedFirestore:
 
 @contextmanager
 def firestore(_: Path) -> Iterator[CountedFirestore]:
-    emulator, _proxy = shared_emulator()
+    """A second try would be counted too, so the calls wait as long as an emulator takes that is full."""
+    with patch.multiple(patience, PATIENCE=LONG, FIRST_TRY=LONG), patch.object(connection, "CONTENTION", LONG):
+        yield from _firestore()
+
+
+LONG = 60.0
+
+
+def _firestore() -> Iterator[CountedFirestore]:
+    emulator, _ = shared_emulator()
     assert emulator.process
     with Middleman(emulator.address) as middleman, grpc.insecure_channel(emulator.address) as channel:
         store = FirestoreStore(fresh_project(), DATABASE, emulator=middleman.address)
