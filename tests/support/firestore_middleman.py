@@ -50,6 +50,8 @@ class Middleman:
     """Changes an answer that comes in one part."""
     answered: int = 0
     """Bytes of all streamed answers."""
+    timeout: float = 20
+    """Seconds that the emulator may take for a call."""
     found: int = 0
     """Documents in the answers to queries."""
 
@@ -86,9 +88,11 @@ class Middleman:
         try:
             if method in UNARY:
                 metadata = [(key, value) for key, value in context.invocation_metadata() if key == "authorization"]
-                yield self.answer(self._channel.unary_unary(_SERVICE + method)(request, timeout=20, metadata=metadata))
+                yield self.answer(
+                    self._channel.unary_unary(_SERVICE + method)(request, timeout=self.timeout, metadata=metadata)
+                )
             else:
-                for part in self._channel.unary_stream(_SERVICE + method)(request, timeout=20):
+                for part in self._channel.unary_stream(_SERVICE + method)(request, timeout=self.timeout):
                     self.answered += len(part)
                     self.found += method == "RunQuery" and "document" in RunQueryResponse.deserialize(part)
                     yield part
