@@ -168,8 +168,8 @@ def redis(server: RedisServer) -> Iterator[RedisStore]:
 
 
 def commands(server: RedisServer, call: Callable[[], Any]) -> int:
-    """How many commands Redis runs for a call, in its script too. `PEXPIRE` is left out: the script omits it where it
-    would change nothing, which is so within a millisecond.
+    """How many commands Redis runs for a call, in its script too. `PEXPIRE` is left out: a set that got its life in
+    the same millisecond needs none.
     """
     ignored = ("cmdstat_info", "cmdstat_ping", "cmdstat_pexpire")
 
