@@ -106,6 +106,7 @@ def test_open_breaker_makes_a_message_wait_without_a_call_a_lease_or_a_write(
 
 
 def test_two_arrivals_after_the_breakers_end_elect_one(service: Service, provider: parts.Provider) -> None:
+    service.use_credential()
     parts.put_marks(service.internal.store.port, down=Outage(NOW, timedelta(seconds=10)))
     records = [service.put(a_reply(number)) for number in range(2)]
     meet(service.internal, "marks", 2)
@@ -122,6 +123,7 @@ def test_two_arrivals_after_the_breakers_end_elect_one(service: Service, provide
 def test_ten_sends_that_are_refused_at_once_make_one_mark_and_one_of_them_probes(
     service: Service, provider: parts.Provider
 ) -> None:
+    service.use_credential()  # its first use is noted once they have met, and shows the mark of the first refused
     records = [service.put(a_reply(number)) for number in range(10)]
     provider.answers += [error(2, 503)] * 10
     meet(service.internal, "marks", 10)
