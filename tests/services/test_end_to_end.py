@@ -383,10 +383,10 @@ def test_kill_loses_nothing_and_doubles_nothing(stack: Stack, contacts: Callable
 
 def test_sweep_counts_open_records_and_replaces_a_lost_task(stack: Stack, contact: str) -> None:
     body = of_texts(text(contact, f"wamid.{contact}", "hello"), {"id": f"wamid.{contact}.unreadable"})
-    stack.fault("task", "drop", match={"queue": "inbound"})
+    stack.lose_first_task(f"wamid.{contact}")
     assert stack.post(body).status_code == 200
     key = stack.event_key(f"wamid.{contact}")
-    stack.wait_logs("fault_made", kind="drop")
+    stack.wait_lost(f"wamid.{contact}")
     assert stack.state_of(key) == "pending"
 
     first = sweep(stack)
@@ -409,9 +409,11 @@ def test_several_sweeps_at_once_make_no_more_tasks_than_one(stack: Stack, contac
     """The tasks of ten messages are lost; eight sweeps look for them together until each has another."""
     items = [text(contact, f"wamid.{contact}", "hello") for contact in (contacts() for _ in range(10))]
     keys = {stack.event_key(item["id"]) for item in items}
-    stack.fault("task", "drop", times=len(items), match={"queue": "inbound"})
+    for item in items:
+        stack.lose_first_task(item["id"])
     assert stack.post(of_texts(*items)).status_code == 200
-    stack.wait_until(lambda: len(stack.logs("fault_made", kind="drop")) >= len(items), "their tasks are lost")
+    for item in items:
+        stack.wait_lost(item["id"])
 
     with ThreadPoolExecutor(8) as pool:
 

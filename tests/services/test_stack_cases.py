@@ -60,9 +60,9 @@ def test_two_deliveries_within_the_same_millisecond_make_one_reply(stack: Stack,
 def test_a_message_whose_task_was_lost_in_the_queue_is_handled_by_the_sweep(stack: Stack, contact: str) -> None:
     """It was noted as seen and never handled. (Stored and not queued: test_stack_health.py.)"""
     body = of_texts(text(contact, f"wamid.{contact}", "hello"))
-    stack.fault("task", "drop", match={"queue": "inbound"})
+    stack.lose_first_task(f"wamid.{contact}")
     assert stack.post(body).status_code == 200
-    stack.wait_logs("fault_made", kind="drop")
+    stack.wait_lost(f"wamid.{contact}")
     assert stack.state_of(stack.event_key(f"wamid.{contact}")) == "pending"
 
     def swept() -> bool:

@@ -357,7 +357,7 @@ def a_failed_receipt_that_blocks(rig: Rig) -> Outcome:
 def a_sweep(rig: Rig) -> Outcome:
     """A task was lost; the scheduler calls repeatedly."""
     person = Person(rig)
-    rig.stack.fault("task", "drop", match={"queue": "inbound"})
+    rig.stack.lose_first_task(person.message_id)
     person.writes("hello")
     rig.wait_until(lambda: person.event and person.event.sweep_at < datetime.now(UTC), "the message is overdue")
     return lambda: rig.sweep() and person.has("hello")

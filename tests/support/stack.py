@@ -27,7 +27,7 @@ from local.stores import PROGRAMS
 from shared import config
 from shared.bootstrap.backends import build_store
 from shared.domain.errors import StoreUnavailable
-from shared.domain.identity import message_event_id, outbound_key, sender_id
+from shared.domain.identity import message_event_id, outbound_key, sender_id, task_name
 from shared.domain.marks import Marks
 from shared.domain.record import Delivery
 from shared.logs import EVENTS
@@ -342,6 +342,16 @@ class Stack:
     def fault(self, on: str, kind: str, **more: Any) -> None:
         """Inject a fault."""
         self.control("POST", "faults", {"on": on, "kind": kind, **more})
+
+    def lose_first_task(self, message_id: str) -> None:
+        """Let the queue lose the task that the message gets when it comes in, and no other."""
+        self.fault("task", "drop", match={"name": self._first_task(message_id)})
+
+    def wait_lost(self, message_id: str) -> None:
+        self.wait_logs("fault_made", kind="drop", name=self._first_task(message_id))
+
+    def _first_task(self, message_id: str) -> str:
+        return task_name(self.event_key(message_id), generation=0, hop=0)
 
     def control(self, method: str, what: str, document: Any = None) -> Any:
         response = self.http.request(method, f"{self.described['control']}/control/{what}", json=document)
