@@ -507,7 +507,7 @@ SLOW: Sequence[Setting] = (
     ),
     _event(
         "backend: two events, two workers",
-        16_802,
+        16_030,
         {M.BACKEND_LOST: 1},
         backend=BACKEND,
         events=2,
@@ -670,7 +670,7 @@ SLOW: Sequence[Setting] = (
     _reply("order: three replies, killed", 2_591, {M.CRASH: 1}, replies=3, receipts=NEVER, workers=1),
     _reply(
         "order: a call and a message, killed, answer lost",
-        33_777,
+        21_289,
         {M.CRASH: 1, M.ANSWER_LOST: 1},
         replies=2,
         calls=1,
@@ -801,10 +801,10 @@ SLOW: Sequence[Setting] = (
         receipts=LATE,
         workers=1,
     ),
-    _event("turns: two events, two workers, hops", 35_553, {}, events=2, turns=True),
+    _event("turns: two events, two workers, hops", 78_707, {}, events=2, turns=True),
     _event(
         "turns: two events, fails, killed, own write refused",
-        15_015,
+        17_928,
         {M.HANDLER_RAISES: 1, M.CRASH: 1, M.AMBIGUOUS: 1},
         events=2,
         turns=True,
@@ -865,7 +865,7 @@ SLOW: Sequence[Setting] = (
     ),
     _reply(
         "outage: a call and a message, provider down, answer lost",
-        16_010,
+        12_124,
         {M.PROVIDER_DOWN: 1, M.ANSWER_LOST: 1},
         replies=2,
         calls=1,
@@ -915,7 +915,7 @@ SLOW: Sequence[Setting] = (
     ),
     _event(
         "backend: two events, both ways, killed",
-        367_563,
+        342_579,
         {M.BACKEND_DOWN: 2, M.BACKEND_LOST: 1, M.CRASH: 1},
         backend=BACKEND,
         events=2,
@@ -924,7 +924,7 @@ SLOW: Sequence[Setting] = (
     ),
     _event(
         "backend: three events",
-        34_922,
+        31_052,
         {M.BACKEND_DOWN: 1, M.BACKEND_LOST: 1},
         backend=BACKEND,
         events=3,
@@ -939,11 +939,11 @@ SLOW: Sequence[Setting] = (
         workers=1,
     ),
     _event("every call: an event, two webhooks at once, killed", 17_544, {M.CRASH: 1}, webhooks=2, every_call=True),
-    _reply("every call: a reply, killed, two workers", 40_786, {M.CRASH: 1}, every_call=True, receipts=NEVER),
-    _reply("every call: two workers after an outage", 104_683, {}, every_call=True, receipts=NEVER, hops=0, down=True),
+    _reply("every call: a reply, killed, two workers", 39_846, {M.CRASH: 1}, every_call=True, receipts=NEVER),
+    _reply("every call: two workers after an outage", 104_235, {}, every_call=True, receipts=NEVER, hops=0, down=True),
     _reply("outage: over, killed, two workers", 46_166, {M.CRASH: 1}, receipts=NEVER, down=True),
     _reply("outage: over, two replies, two workers", 110_510, {}, replies=2, receipts=NEVER, hops=0, down=True),
-    _reply("every call: a reply, receipts in time", 13_841, {}, every_call=True),
+    _reply("every call: a reply, receipts in time", 13_716, {}, every_call=True),
     _reply(
         "every call: a reply, limited", 66_735, {M.LIMITED: 1}, every_call=True, receipts=NEVER, hops=0, most_tasks=3
     ),
