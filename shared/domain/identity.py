@@ -4,7 +4,7 @@ import hashlib
 import hmac
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from json.encoder import encode_basestring as _in_json
@@ -30,17 +30,19 @@ _ECHO = re.compile(r"pombo1\.([0-9a-f]{40})\.(0|[1-9][0-9]{0,8})\.([A-Za-z0-9_-]
 
 def stable_hash(*parts: str | int) -> str:
     """The first 40 hex digits of SHA-256 over the compact JSON array of the parts, as UTF-8."""
-    # What json.dumps writes, at a quarter of its cost: every webhook takes several hashes.
-    text = "[" + ",".join([_in_json(part) if isinstance(part, str) else str(part) for part in parts]) + "]"
-    return hashlib.sha256(text.encode()).hexdigest()[:40]
+    return hashlib.sha256(_array(parts)).hexdigest()[:40]
 
 
 def keyed_hash(key: bytes, *parts: str | int) -> str:
     """As `stable_hash`, with HMAC-SHA256 under a secret key: whoever lacks the key cannot find a phone number's hash by
     trying all numbers.
     """
-    text = json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
-    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()[:40]
+    return hmac.digest(key, _array(parts), "sha256").hex()[:40]
+
+
+def _array(parts: Iterable[str | int]) -> bytes:
+    """The compact JSON array of the parts: what json.dumps writes, at a quarter of its cost."""
+    return ("[" + ",".join([_in_json(part) if isinstance(part, str) else str(part) for part in parts]) + "]").encode()
 
 
 def canonical_json(value: Any) -> str:

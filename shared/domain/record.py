@@ -265,9 +265,17 @@ class Task:
         return self.wake or task_name(self.key, self.generation, self.hop)
 
     @classmethod
-    def of(cls, record: Delivery, pair: int | None = None) -> "Task":
+    def of(cls, record: Delivery, pair: int | None = None, place: str | None = None) -> "Task":
         """The record's own task: its generation, hop 0."""
-        return cls(record.key, record.kind, record.correlation_id, record.generation, tenant=record.tenant, pair=pair)
+        return cls(
+            record.key,
+            record.kind,
+            record.correlation_id,
+            record.generation,
+            tenant=record.tenant,
+            pair=pair,
+            place=place,
+        )
 
 
 def waiter(record: Delivery) -> str:

@@ -34,7 +34,7 @@ _TENANT = re.compile(r"[A-Za-z0-9._-]{0,64}")
 
 def own_task(record: Delivery, pair: int | None) -> DueTask:
     """The record's own task: its generation, hop 0, when it is due."""
-    return replace(Task.of(record, pair), place=untried_place(record)), record.due_at
+    return Task.of(record, pair, untried_place(record)), record.due_at
 
 
 def next_hop(

@@ -81,4 +81,5 @@ def _untried_place(record: Delivery) -> str:
 
 def _moment(at: datetime) -> str:
     """A time as text of fixed width. The texts sort in the order of the times."""
-    return at.astimezone(UTC).isoformat(timespec="microseconds")
+    at = at if at.tzinfo is UTC else at.astimezone(UTC)
+    return at.isoformat(timespec="microseconds")

@@ -8,7 +8,7 @@ further than the last.
 import asyncio
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, assert_never
 
@@ -244,7 +244,8 @@ class Accept:
             refused = "unparsable"
         elif owner is None:
             refused, payload = "unknown_sender", _bounded(payload)
-        record = create(
+        turn, place = (None, None) if refused else self._place(event, index, now)
+        return create(
             Kind.INBOUND,
             event.key,
             provider=event.provider,
@@ -256,18 +257,16 @@ class Accept:
             limits=self.limits,
             now=now,
             refused=refused,
+            turn_id=turn,
+            position=place,
         )
-        return self._in_turn(record, event, index)
 
-    def _in_turn(self, record: Delivery, event: Arrival, index: int) -> Delivery:
-        """The record with its place in its contact's turn. What is no message of a contact has none."""
-        if self.id_key is None or record.final or not isinstance(event, MessageReceived) or not event.contact:
-            return record
-        return replace(
-            record,
-            turn_id=turn_id(self.id_key, event.provider, event.sender, event.contact),
-            position=position(event.sent_at, record.received_at, index, event.key),
-        )
+    def _place(self, event: Arrival, index: int, now: datetime) -> tuple[str, str] | tuple[None, None]:
+        """The id of its contact's turn and its position in it. What is no message of a contact has none."""
+        if self.id_key is None or not isinstance(event, MessageReceived) or not event.contact:
+            return None, None
+        turn = turn_id(self.id_key, event.provider, event.sender, event.contact)
+        return turn, position(event.sent_at, now, index, event.key)
 
     def _log_new(self, mark: New) -> Mapping[str, Any]:
         about, record = self._about(mark), mark.record

@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any
 
+import orjson
+
 from shared.domain.errors import UnknownState
 from shared.domain.record import Attempt, Delivery, Kind, Retries, State
 
@@ -42,6 +44,8 @@ TROUBLES = ("refused", "block", "receipt_block", "disconnected")
 
 _ATTEMPT_FIELDS = tuple(field.name for field in fields(Attempt))
 _TO_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_NOTHING_ELSE = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
+"""What has no form in JSON is refused, as json refuses it."""
 
 
 def encode(record: Delivery, over: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -67,7 +71,12 @@ def encode_mark(mark: Any) -> Plain:
 
 def to_json(plain: Any) -> str:
     """Compact JSON. Raises TypeError or ValueError for what JSON or UTF-8 cannot hold."""
-    return storable(_TO_JSON(plain))
+    try:
+        quick = orjson.dumps(plain, option=_NOTHING_ELSE)
+    except TypeError:  # also for a key that is no text, an integer beyond 64 bits, and what is nested deeply
+        return storable(_TO_JSON(plain))
+    # Of what is no number it makes null.
+    return storable(_TO_JSON(plain)) if b"null" in quick else quick.decode()
 
 
 def storable(text: str) -> str:

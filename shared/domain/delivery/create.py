@@ -29,6 +29,8 @@ def create(
     send_at: datetime | None = None,
     body_hash: str | None = None,
     metadata: Mapping[str, Any] | None = None,
+    turn_id: str | None = None,
+    position: str | None = None,
 ) -> Delivery:
     """A new record: pending, or final from the start if `refused` is unparsable, unknown_sender or invalid; `error` is
     the sentence for it.
@@ -59,6 +61,8 @@ def create(
         joins_lane_later=send_at is not None and send_at > now,
         body_hash=body_hash,
         metadata=metadata or {},
+        turn_id=turn_id,
+        position=position,
     )
     match refused:
         case None:
