@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -114,10 +114,11 @@ class Pipeline:
     def received(self, number: int, contact: int) -> Task:
         """A message that the webhook service has stored; the task of its event."""
         number_of, now = f"1555{contact:07}", self.clock.now()
+        key = message_event_id("meta", SENDER, f"wamid.{number}")
         item = {"id": f"wamid.{number}", "from": number_of, "type": "text", "text": {"body": "hello"}}
         record = create(
             Kind.INBOUND,
-            message_event_id("meta", SENDER, f"wamid.{number}"),
+            key,
             provider="meta",
             tenant="default",
             sender=SENDER,
@@ -126,10 +127,9 @@ class Pipeline:
             payload={"field": "messages", "phone_number_id": SENDER, "item": item, "contact": {}},
             limits=self.limits,
             now=now,
+            turn_id=turn_id(KEY, "meta", SENDER, number_of) if self.has_turns else None,
+            position=position(now, now, 0, key) if self.has_turns else None,
         )
-        if self.has_turns:
-            turn = turn_id(KEY, "meta", SENDER, number_of)
-            record = replace(record, turn_id=turn, position=position(now, now, 0, record.key))
         self.store.create(record)
         return own_task(record, None)[0]
 

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from shared.domain.deadline import Deadline
+from shared.domain.events import MessageReceived
 from shared.domain.record import Delivery
 from shared.domain.turns import turn_id
-from tests.support import parts
+from shared.pipeline.accept import New
+from tests.support import event_loop, parts
 from tests.support.parts import NOW, PERSON, SENDER, STRANGER, WebhookParts, key_of, post, text
 
 OTHER = "15550003333"
@@ -83,6 +86,15 @@ def test_message_without_a_readable_time_is_in_its_turn_by_when_it_came(webhook:
 def test_message_to_an_unknown_number_takes_no_turn(webhook: WebhookParts) -> None:
     (dropped,) = accepted(webhook, text("wamid.1"), to=STRANGER)
     assert (dropped.turn_id, dropped.position) == (None, None)
+
+
+def test_message_of_nobody_takes_no_turn(webhook: WebhookParts) -> None:
+    """Messages that name no contact are no one person's, and must not wait for each other."""
+    nobodys = MessageReceived("meta", SENDER, "wamid.1", "", {"item": text("wamid.1")}, NOW)
+    deadline = Deadline.of_webhook(webhook.clock.monotonic)
+    (made,) = event_loop.run(webhook.parts.accept.mark_if_new([nobodys], deadline))
+    assert isinstance(made, New)
+    assert (made.record.turn_id, made.record.position) == (None, None)
 
 
 def test_without_turns_no_message_has_one(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """The services over one store, in this process: what one contact writes, what answers it, what the API sends them."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
@@ -80,10 +80,11 @@ class WholePipeline:
 
     def receive(self) -> Task:
         """An event of the contact is stored, as the webhook service does it. Returns its task."""
-        number = next(self.numbers)
+        number, now = next(self.numbers), self.clock.now()
+        key = message_event_id("meta", SENDER, f"wamid.new.{number}")
         record = create(
             Kind.INBOUND,
-            message_event_id("meta", SENDER, f"wamid.new.{number}"),
+            key,
             provider="meta",
             tenant="default",
             sender=SENDER,
@@ -91,12 +92,12 @@ class WholePipeline:
             correlation_id=f"correlation-{number}",
             payload={"item": parts.text(f"wamid.new.{number}")},
             limits=LIMITS,
-            now=self.clock.now(),
+            now=now,
+            turn_id=turn_id(ID_KEY, "meta", SENDER, USER_ID),
+            position=position(None, now, 0, key),
         )
-        where = position(None, record.received_at, 0, record.key)
-        placed = replace(record, turn_id=turn_id(ID_KEY, "meta", SENDER, USER_ID), position=where)
-        self.store.create(placed)
-        return own_task(placed, None)[0]
+        self.store.create(record)
+        return own_task(record, None)[0]
 
     def handle(self, task: Task) -> Task:
         """The event is handled and ends, with its reply. Returns the reply's task."""

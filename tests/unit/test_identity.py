@@ -1,6 +1,7 @@
 """Identity: derivations never change once released. Every vector is computed here by other means."""
 
 import hashlib
+import hmac
 import json
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shared.domain.conversations import conversation_id
 from shared.domain.events import Change, MessageReceived, Unparsable
 from shared.domain.identity import (
     Echo,
@@ -15,6 +17,7 @@ from shared.domain.identity import (
     canonical_json,
     change_event_id,
     is_correlation_id,
+    keyed_hash,
     message_event_id,
     outbound_key,
     parse_echo,
@@ -22,6 +25,7 @@ from shared.domain.identity import (
     stable_hash,
     task_name,
 )
+from shared.domain.turns import turn_id
 
 BOUNDED = settings(max_examples=50, deadline=None, derandomize=True, database=None)
 
@@ -51,6 +55,25 @@ VECTORS = [
     pytest.param(stable_hash("São 🕊", 'a"b\\'), ("São 🕊", 'a"b\\'), id="UTF-8 and quotes"),
     pytest.param(stable_hash("a", "b"), ("a", "b"), id="two parts"),
 ]
+
+
+def keyed_vector(key: bytes, *parts: str | int) -> str:
+    """The same bytes as in `vector`, under HMAC-SHA256."""
+    array = "[" + ",".join(json.dumps(part, ensure_ascii=False) for part in parts) + "]"
+    return hmac.new(key, array.encode("utf-8"), hashlib.sha256).hexdigest()[:40]
+
+
+def test_keyed_ids_are_the_hmac_of_their_parts() -> None:
+    """Another derivation would lose every conversation and turn."""
+    ids = ("meta", "100000000000001", "US.900000000000000 é")
+    assert turn_id(b"a key", *ids) == keyed_vector(b"a key", "turn", *ids)
+    assert conversation_id(b"a key", *ids) == keyed_vector(b"a key", "conversation", *ids)
+
+
+@BOUNDED
+@given(st.binary(min_size=1, max_size=80), st.lists(st.text(st.characters(codec="utf-8")) | st.integers()))
+def test_any_parts_and_key_give_the_keyed_vector(key: bytes, parts: list[str | int]) -> None:
+    assert keyed_hash(key, *parts) == keyed_vector(key, *parts)
 
 
 @pytest.mark.parametrize(("derived", "parts"), VECTORS)

@@ -1,7 +1,7 @@
 """Turns: which events of one contact are in the way of which, and how long an event waits for them."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import timedelta, timezone
 from itertools import permutations
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 from shared.domain.guards import Go, Wait
 from shared.domain.identity import stable_hash
 from shared.domain.record import Delivery, Kind, State, Task
+from shared.domain.tasks import own_task
 from shared.domain.turn_guard import turn_guard
 from shared.domain.turns import in_the_way, place, places_in_the_way, places_up_to, position, turn_id
 from tests.support.builders import LIMITS, NOW, at, dead, done, leased, pending
@@ -63,6 +64,13 @@ def test_event_without_the_providers_time_has_its_position_by_when_it_was_receiv
     assert position(None, at(5), 0, "a") == position(at(5), at(5), 0, "a")
 
 
+@pytest.mark.parametrize("hours", [-8, 5.75])
+def test_position_is_the_same_in_every_time_zone(hours: float) -> None:
+    """A store may give a time back in another one."""
+    zone = timezone(timedelta(hours=hours))
+    assert position(at(1).astimezone(zone), at(5).astimezone(zone), 0, "a") == position(at(1), at(5), 0, "a")
+
+
 @pytest.mark.parametrize(
     "record",
     [
@@ -76,6 +84,12 @@ def test_event_without_the_providers_time_has_its_position_by_when_it_was_receiv
 )
 def test_event_has_no_place_when_it_is_in_nobodys_way(record: Delivery) -> None:
     assert place(record) is None
+
+
+def test_own_task_of_an_event_has_its_place_until_it_is_tried() -> None:
+    """With it the first look at the turn finds the record too, and saves a read."""
+    assert own_task(event(), None)[0].place == place(event()) is not None
+    assert own_task(handled(), None)[0].place is None
 
 
 def test_earlier_event_that_was_never_tried_is_in_the_way_and_a_later_one_is_not() -> None:
