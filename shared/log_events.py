@@ -66,6 +66,7 @@ FIELDS: Mapping[str, str] = {
     "scope": "what WhatsApp has blocked: `sender` or `account`; absent if a receipt reported the block",
     "by": "`receipt` if a failed receipt reported the block",
     "until": "when Pombo checks it or probes again",
+    "alone_since": "since when it waits for the first of its contact's messages, and for nothing else",
     "wait_seconds": "how long Pombo waits until the next probe",
     "outbound_planned": "how many replies the handler returned",
     "outbound_invalid": "how many of them cannot be sent; absent if none",
@@ -153,7 +154,7 @@ EVENTS: Mapping[str, LogEvent] = {
     "inbound_rescheduled": _inbound(
         "The event was not processed; it will be retried.", *_ATTEMPT, may=("reason", *_FAILURE, "stack_trace")
     ),
-    "inbound_waiting": _inbound("The event is waiting; no attempt was made.", "reason", "until"),
+    "inbound_waiting": _inbound("The event is waiting; no attempt was made.", "reason", "until", may=("alone_since",)),
     "inbound_failed": _inbound(
         "The event could not be processed; it is a dead letter now.",
         *_ATTEMPT,

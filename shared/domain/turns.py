@@ -14,6 +14,9 @@ from shared.domain.record import Delivery, State
 HANDLED, UNTRIED = "0", "1"
 """In a place: those that are handled sort before those that were never tried."""
 
+LOOKED_AT = 3
+"""How many records one look at a turn finds: the event itself, the one in its way, and the one in that one's way."""
+
 
 def turn_id(id_key: bytes, provider: str, sender: str, contact: str) -> str:
     """The id of a contact's turn at a sender, by the contact's id as it came."""
@@ -55,16 +58,16 @@ def places_up_to(place: str, now: datetime) -> tuple[str, str]:
     return _first_in_the_way(turn, now), place + BEYOND_IDS
 
 
-def in_the_way(record: Delivery, found: Sequence[Delivery], now: datetime) -> Delivery | None:
-    """The last one of those that the index has found that is in the way. An earlier version of Pombo changes a record
-    and leaves its place as it was.
+def in_the_way(record: Delivery, found: Sequence[Delivery], now: datetime) -> Sequence[Delivery]:
+    """Those that the index has found that are in the way, the nearest one first. If that was never tried, the others
+    are in its way too. An earlier version of Pombo changes a record and leaves its place as it was.
     """
     first, beyond = places_in_the_way(record, now)
-    for other in found:
-        its = place(other)
-        if other.key != record.key and its is not None and first <= its < beyond:
-            return other
-    return None
+    return [
+        other
+        for other in found
+        if other.key != record.key and (its := place(other)) is not None and first <= its < beyond
+    ]
 
 
 def _first_in_the_way(turn_id: str, now: datetime) -> str:

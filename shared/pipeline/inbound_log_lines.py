@@ -17,6 +17,7 @@ def log_arrival(step: Step) -> None:
             severity="WARNING" if step.why == CREDENTIALS_UNAVAILABLE else "INFO",
             reason=step.why,
             until=step.next.until.isoformat(),
+            alone_since=step.next.alone_since.isoformat() if step.next.alone_since else None,
         )
 
 

@@ -116,7 +116,7 @@ class Store(Protocol):
         ...
 
     def in_turn(self, first: str, beyond: str) -> Sequence[Delivery]:
-        """The two records with the last places in the index of turns (shared.domain.turns) from `first` to before
+        """The LOOKED_AT records with the last places in the index of turns (shared.domain.turns) from `first` to before
         `beyond`, the last one first. It sees every write that was reported before.
         """
         ...

@@ -1,13 +1,11 @@
-"""Turns: finds the event that another one of its contact waits for, and looks one further before that one is
-overtaken.
-"""
+"""Turns: finds the event that another one of its contact waits for, and what that one waits for itself."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from shared.domain.delivery.bell import enter, may_enter
-from shared.domain.guards import Go, Guard, with_patience
+from shared.domain.guards import Guard, with_patience
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Task
 from shared.domain.turn_guard import turn_guard
@@ -36,36 +34,31 @@ class Turns:
 
     def guard(self, event: Delivery, task: Task, around: Sequence[Delivery] | None) -> Guard:
         """Whether another event of the contact is in the way; `around` as `look` found it. If one is, this event enters
-        its bell and looks again, because that one may have ended, or emptied its bell, meanwhile. Before it overtakes
-        one, it looks one further: while something is in the way of that one too, its patience begins anew.
+        its bell and looks again, because that one may have ended, or emptied its bell, meanwhile.
         """
-        blocker = self._blocker(event, around)
-        while blocker is not None and may_enter(blocker, event):
-            self.store.change(blocker.key, lambda found: enter(found, event), seen=blocker)
-            blocker = self._blocker(event)
-        now, task = self.clock.now(), with_patience(task, event)
-        guard = turn_guard(blocker, task, self.limits, now)
-        if blocker is not None and isinstance(guard, Go) and self._blocker(blocker) is not None:
-            return turn_guard(blocker, replace(task, alone_since=None), self.limits, now)
-        return guard
+        ahead = self._ahead(event, around)
+        while ahead and may_enter(ahead[0], event):
+            self.store.change(ahead[0].key, lambda found: enter(found, event), seen=ahead[0])
+            ahead = self._ahead(event)
+        return turn_guard(ahead, with_patience(task, event), self.limits, self.clock.now())
 
     def is_contested(self, leased: Delivery) -> bool:
         """Whether another event of the contact is being handled although this one has its lease. Two that looked at the
         same time both saw nobody; of two that look after their leases, at least one sees the other.
         """
-        return self._blocker(leased) is not None
+        return bool(self._ahead(leased))
 
-    def _blocker(self, event: Delivery, around: Sequence[Delivery] | None = None) -> Delivery | None:
-        return blocker_of(self.store, event, self.clock.now(), around)
+    def _ahead(self, event: Delivery, around: Sequence[Delivery] | None = None) -> Sequence[Delivery]:
+        return ahead_in_turn(self.store, event, self.clock.now(), around)
 
 
-def blocker_of(
+def ahead_in_turn(
     store: Store, event: Delivery, now: datetime, around: Sequence[Delivery] | None = None
-) -> Delivery | None:
-    """The event that is in this one's way, by what was found `around` it, or else by a query. Raises StoreUnavailable
-    and UnknownState.
+) -> Sequence[Delivery]:
+    """The events that are in this one's way, the nearest one first, by what was found `around` it, or else by a query.
+    Raises StoreUnavailable and UnknownState.
     """
     if event.turn_id is None:
-        return None
+        return ()
     found = store.in_turn(*places_in_the_way(event, now)) if around is None else around
     return in_the_way(event, found, now)

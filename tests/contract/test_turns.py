@@ -15,7 +15,7 @@ from shared.domain.guards import Go
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, State, Task, waiter
 from shared.domain.turns import in_the_way as blocking
-from shared.domain.turns import places_in_the_way, position, turn_id
+from shared.domain.turns import place, places_in_the_way, places_up_to, position, turn_id
 from shared.domain.verdicts import HandlerFailed, Released, Replied
 from tests.support.together import together
 
@@ -41,7 +41,7 @@ def an_event(a_record: Callable[..., Delivery]) -> Callable[..., Delivery]:
 
 def in_the_way(store: Any, record: Delivery, now: datetime = NOW) -> str | None:
     found = blocking(record, store.in_turn(*places_in_the_way(record, now)), now)
-    return found.key if found else None
+    return found[0].key if found else None
 
 
 def leases(store: Any, record: Delivery, token: str = "mine") -> Delivery:
@@ -60,8 +60,20 @@ def test_nearest_earlier_event_of_the_contact_is_found(store: Any, an_event: Cal
     assert [in_the_way(store, one) for one in (first, second, third)] == [None, first.key, second.key]
 
 
-def test_what_is_in_the_way_of_the_one_in_the_way_is_found(store: Any, an_event: Callable[..., Delivery]) -> None:
-    """An event whose patience is over asks for it: the one before it may only wait itself."""
+def test_one_look_finds_an_event_the_one_in_its_way_and_what_that_one_waits_for(
+    store: Any, an_event: Callable[..., Delivery]
+) -> None:
+    events = [an_event(number) for number in range(6)]
+    for record in events:
+        store.create(record)
+    found = store.in_turn(*places_up_to(place(events[4]) or "", NOW))
+    assert [record.key for record in found] == [events[number].key for number in (4, 3, 2)]
+    leases(store, events[0])
+    found = store.in_turn(*places_up_to(place(events[1]) or "", NOW))
+    assert [record.key for record in found] == [events[number].key for number in (1, 0)]
+
+
+def test_event_that_is_handled_is_found_as_long_as_it_is(store: Any, an_event: Callable[..., Delivery]) -> None:
     first, second, third = (an_event(number) for number in (1, 2, 3))
     for record in (first, second, third):
         store.create(record)

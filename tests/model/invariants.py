@@ -148,7 +148,8 @@ def _of_turn(setting: Setting, worker: Worker, reached: Reached, found: Delivery
         return f"guards: {name} is leased although {setting.name_of(blocker.key)} is being handled"
     if blocker and not _has_no_patience(worker, found):
         return f"guards: {name} is leased although it has to wait (turn)"
-    if blocker and _way_of(setting, worker, reached, blocker) != ():
+    if _behind_blocker(worker, reached):
+        assert blocker is not None
         return f"turns: {name} overtakes {setting.name_of(blocker.key)}, which perhaps waits too"
     if after.overtook != (blocker.key if blocker else found.overtook):
         return f"turns: {name} says that it overtook {after.overtook and setting.name_of(after.overtook)}"
@@ -169,10 +170,9 @@ def _of_turn_hop(setting: Setting, worker: Worker, record: Delivery, reached: Re
         return f"turns: {name} waits for {other}, which is in nobody's way"
     if waiter(record) not in blocker.bell and len(blocker.bell) < MOST_WAITERS:
         return f"bell: {name} hops and is not in the bell of {other}"
-    is_over, way = _has_no_patience(worker, record), _way_of(setting, worker, reached, blocker)
-    if way is not None and not is_over:
-        return f"turns: {name} looks behind {other} before its patience is over"
-    if is_over and not is_handled and not way:
+    if not is_handled and _behind_blocker(worker, reached):
+        return f"turns: {name} is patient while {other} waits for its own turn"
+    if _has_no_patience(worker, record) and not is_handled:
         return f"turns: {name} hops though it has waited long enough"
     return None
 
@@ -183,26 +183,18 @@ def _is_untried(record: Delivery) -> bool:
 
 def _blocker(worker: Worker, reached: Reached) -> Delivery | None:
     """The event in the way of this worker's, as it has read last."""
-    looks = [answer for call, answer in _looks(worker, reached) if _is_own(worker, call)]
-    others = [row.record for row in looks[-1] if row.record.key != worker.subject.key] if looks else []
-    return others[0] if others else None
+    return next(iter(_ahead(worker, reached)), None)
 
 
-def _way_of(setting: Setting, worker: Worker, reached: Reached, blocker: Delivery) -> Sequence[Delivery] | None:
-    """What is in the way of the event that is in the way of this worker's, as it has read; None: it has not looked."""
-    looks = [answer for call, answer in _looks(worker, reached) if not _is_own(worker, call)]
-    return tuple(row.record for row in looks[-1] if row.record.key != blocker.key) if looks else None
+def _behind_blocker(worker: Worker, reached: Reached) -> Sequence[Delivery]:
+    """What is in the way of that one, as this worker has read last."""
+    return _ahead(worker, reached)[1:]
 
 
-def _looks(worker: Worker, reached: Reached) -> Iterator[tuple[Call, Any]]:
-    return ((call, answer) for call, answer in _story(worker, reached) if call.name == "store.in_turn")
-
-
-def _is_own(worker: Worker, call: Call) -> bool:
-    """Whether a look at a turn is for the worker's own event: up to its place, or at all that are handled."""
-    assert isinstance(worker.subject, Task)
-    _, _, key = call.args[1].rpartition(" ")
-    return "/" in key or key.startswith(worker.subject.key)
+def _ahead(worker: Worker, reached: Reached) -> Sequence[Delivery]:
+    """The events before this worker's in its turn, as it has read last, the nearest one first."""
+    looks = [answer for call, answer in _story(worker, reached) if call.name == "store.in_turn"]
+    return [row.record for row in looks[-1] if row.record.key != worker.subject.key] if looks else []
 
 
 def of_call(setting: Setting, world: World, worker: Worker) -> str | None:

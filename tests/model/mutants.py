@@ -787,8 +787,8 @@ IN_TURNS = (
         "bell",
         TWO,
         IN_TURN,
-        "while blocker is not None and may_enter(blocker, event):",
-        "while blocker is not None and blocker.final:",
+        "while ahead and may_enter(ahead[0], event):",
+        "while ahead and ahead[0].final:",
     ),
     _mutant(
         "an event that has entered a bell does not look again",
@@ -796,11 +796,11 @@ IN_TURNS = (
         TWO,
         IN_TURN,
         """
-            self.store.change(blocker.key, lambda found: enter(found, event), seen=blocker)
-            blocker = self._blocker(event)
+            self.store.change(ahead[0].key, lambda found: enter(found, event), seen=ahead[0])
+            ahead = self._ahead(event)
 """,
         """
-            self.store.change(blocker.key, lambda found: enter(found, event), seen=blocker)
+            self.store.change(ahead[0].key, lambda found: enter(found, event), seen=ahead[0])
             break
 """,
     ),
@@ -834,7 +834,7 @@ IN_TURNS = (
         "turns: patience ends, killed",
         TURN_GUARD,
         "if blocker.leased_at(now):",
-        "if blocker.leased_at(now) and now < patient_until:",
+        "if blocker.leased_at(now) and now < alone_since + limits.order_patience:",
     ),
     _mutant(
         "an event that is never handled is waited for forever",
@@ -856,25 +856,25 @@ IN_TURNS = (
         "an event goes although the one before it waits too",
         "turns",
         "turns: three events, patience ends",
-        IN_TURN,
-        "isinstance(guard, Go) and self._blocker(blocker) is not None:",
-        "isinstance(guard, Go) and blocker.final:",
+        TURN_GUARD,
+        "if behind:",
+        "if behind and until < now:",
     ),
     _mutant(
-        "an event looks one further at each of its hops",
+        "an event is patient while the one before it waits too",
         "turns",
         "turns: three events, patience ends",
-        IN_TURN,
-        "isinstance(guard, Go) and self._blocker(blocker) is not None:",
-        "self._blocker(blocker) is not None and isinstance(guard, Go):",
+        TURN_GUARD,
+        "return Wait(TURN, until)",
+        "return Wait(TURN, until, alone_since=alone_since)",
     ),
     _mutant(
         "an event keeps its patience in a new generation",
         "guards",
         "turns: patience ends, the backend is down",
         IN_TURN,
-        "now, task = self.clock.now(), with_patience(task, event)",
-        "now = self.clock.now()",
+        "return turn_guard(ahead, with_patience(task, event), self.limits, self.clock.now())",
+        "return turn_guard(ahead, task, self.limits, self.clock.now())",
     ),
 )
 

@@ -222,7 +222,7 @@ QUICK: Sequence[Setting] = (
         most_tasks=3,
     ),
     _event("turns: patience ends, killed", 822, {M.PATIENCE: 1, M.CRASH: 1}, events=2, turns=True, workers=1),
-    _event("turns: three events, patience ends", 700, {M.PATIENCE: 1}, events=3, turns=True, attempts=1, workers=1),
+    _event("turns: three events, patience ends", 829, {M.PATIENCE: 1}, events=3, turns=True, attempts=1, workers=1),
     _event("turns: two contacts", 501, {}, events=2, turns=True, contacts=2),
     _event("turns: two senders", 501, {}, events=2, turns=True, senders=2),
     _event("turns: three events", 178, {}, events=3, turns=True, attempts=1, hops=0, workers=1),

@@ -11,6 +11,7 @@ from shared.domain.events import ReceiptBlock
 from shared.domain.identity import Echo
 from shared.domain.marks import Marks
 from shared.domain.record import OPEN_STATES, Delivery, ReceiptKind, State, Task
+from shared.domain.turns import LOOKED_AT
 from shared.domain.turns import place as place_in_turn
 from tests.model import invariants, lanes
 from tests.model.entries import REPLAY_MAY_DOUBLE, Reached
@@ -134,7 +135,7 @@ class Steps:
         """As the stores' indexes of turns."""
         placed = [(its, row) for row in world.rows if row and (its := place_in_turn(row.record))]
         found = sorted((one for one in placed if first <= one[0] < beyond), key=lambda one: one[0], reverse=True)
-        return tuple(row for _, row in found[:2])
+        return tuple(row for _, row in found[:LOOKED_AT])
 
     def _times(self, world: World, worker: Worker, call: Call) -> Iterator[Outcome]:
         """A worker whose lease has run out knows by its own clock that it is late."""

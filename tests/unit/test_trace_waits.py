@@ -47,11 +47,12 @@ class Desk:
         self.store.create(record)
         return record
 
-    def log(self, record: Delivery, reason: str, seconds: float = 0) -> None:
-        """A line about a wait, so many seconds from now."""
+    def log(self, record: Delivery, reason: str, seconds: float = 0, alone: float | None = None) -> None:
+        """A line about a wait, so many seconds from now; `alone`: since when an event waits for the first of a turn."""
         name = "inbound_event_id" if record.kind is Kind.INBOUND else "delivery"
         event = "inbound_waiting" if record.kind is Kind.INBOUND else "outbound_waiting"
         line = {"time": self.at(seconds).isoformat(), "event": event, name: record.key, "reason": reason}
+        line |= {} if alone is None else {"alone_since": self.at(alone).isoformat()}
         with (self.directory / "logs.jsonl").open("a") as lines:
             lines.write(json.dumps({**line, "until": self.at(seconds + 2).isoformat()}) + "\n")
 
@@ -106,11 +107,20 @@ def test_message_in_its_lane_names_the_one_ahead_without_a_log_too(desk: Desk) -
 def test_event_in_its_turn_says_which_one_it_waits_for_and_until_when(desk: Desk) -> None:
     desk.keep(FIRST, kind=Kind.INBOUND)
     event = desk.keep(SECOND, kind=Kind.INBOUND)
-    desk.log(event, "turn")
+    desk.log(event, "turn", -20, alone=-20)
+    desk.log(event, "turn", -5, alone=-20)
     assert re.search(
-        rf"It waits for aaaaaaaa: once that one has ended, this one is handled, at {clock(desk.at(600))} at the latest",
+        rf"It waits for aaaaaaaa: once that one has ended, this one is handled, at {clock(desk.at(580))} at the latest",
         desk.said(SECOND),
     )
+
+
+def test_event_is_patient_from_its_next_check_if_the_last_one_could_not_say(desk: Desk) -> None:
+    desk.keep(FIRST, kind=Kind.INBOUND)
+    event = desk.keep(SECOND, kind=Kind.INBOUND)
+    desk.log(event, "turn", -900)
+    desk.log(event, "turn", -4)
+    assert re.search(rf"handled, at {clock(desk.at(600 - 2))} at the latest", desk.said(SECOND))
 
 
 def test_wait_for_one_that_is_handled_now_lasts_as_long_as_its_lease(desk: Desk) -> None:

@@ -126,11 +126,16 @@ def test_last_place_in_the_way_is_the_nearest_earlier_event() -> None:
 
 def test_place_that_an_earlier_version_left_behind_holds_nobody() -> None:
     """It changes the record and not the index, so what the index finds is looked at again."""
-    assert in_the_way(event(2), [event(1)], NOW) == event(1)
+    assert in_the_way(event(2), [event(1)], NOW) == [event(1)]
     for stale in (event(2), event(1, attempt=1), replace(done(IN), turn_id=TURN), handled(1, until=-1)):
-        assert in_the_way(event(2), [stale], NOW) is None
-        assert in_the_way(event(2), [stale, event(1)], NOW) == event(1)
-    assert in_the_way(event(2), [], NOW) is None
+        assert in_the_way(event(2), [stale], NOW) == []
+        assert in_the_way(event(2), [stale, event(1)], NOW) == [event(1)]
+    assert in_the_way(event(2), [], NOW) == []
+
+
+def test_all_that_are_in_the_way_are_there_the_nearest_one_first() -> None:
+    found = [event(3), event(2), event(1), handled(9)]
+    assert in_the_way(event(3), found, NOW) == [event(2), event(1), handled(9)]
 
 
 def test_one_range_holds_an_event_and_what_is_in_its_way_and_nothing_after_it() -> None:
@@ -141,27 +146,33 @@ def test_one_range_holds_an_event_and_what_is_in_its_way_and_nothing_after_it() 
     assert not first <= (place(handled(1, until=-1)) or "") < beyond
 
 
-def guard(blocker: Delivery | None, hop: int = 0, alone: float | None = None) -> Any:
+def guard(*ahead: Delivery, hop: int = 0, alone: float | None = None) -> Any:
     since = None if alone is None else at(alone)
-    return turn_guard(blocker, replace(Task.of(event(2)), hop=hop, alone_since=since), LIMITS, NOW)
+    return turn_guard(ahead, replace(Task.of(event(3)), hop=hop, alone_since=since), LIMITS, NOW)
 
 
 def test_event_with_nothing_in_its_way_goes() -> None:
-    assert guard(None) == Go()
+    assert guard() == Go()
 
 
 @pytest.mark.parametrize(("hop", "wait"), list(enumerate((1, 2, 4, 8, 16, 32, 32))))
 def test_event_looks_less_and_less_often(hop: int, wait: float) -> None:
     for blocker in (event(1), handled(1)):
-        assert guard(blocker, hop) == Wait("turn", at(wait), alone_since=NOW)
+        assert guard(blocker, hop=hop) == Wait("turn", at(wait), alone_since=NOW)
 
 
 def test_event_waits_ten_minutes_for_one_that_was_never_tried_and_then_goes() -> None:
     assert LIMITS.order_patience == timedelta(minutes=10)
-    assert guard(event(1), 9, alone=-590) == Wait("turn", at(10), alone_since=at(-590))
-    assert guard(event(1), 9, alone=-600) == Go(overtakes=event(1).key)
+    assert guard(event(1), hop=9, alone=-590) == Wait("turn", at(10), alone_since=at(-590))
+    assert guard(event(1), hop=9, alone=-600) == Go(overtakes=event(1).key)
+
+
+@pytest.mark.parametrize("first", [event(1), handled(1)], ids=["waits too", "is handled"])
+def test_patience_has_not_begun_while_the_one_before_waits_for_its_own_turn(first: Delivery) -> None:
+    for alone in (None, -6000):
+        assert guard(event(2), first, hop=9, alone=alone) == Wait("turn", at(32))
 
 
 def test_event_never_goes_while_another_of_its_contact_is_handled() -> None:
-    assert guard(handled(1), 9, alone=-6000) == Wait("turn", at(32), alone_since=at(-6000))
+    assert guard(handled(1), hop=9, alone=-6000) == Wait("turn", at(32), alone_since=at(-6000))
     assert leased(IN).leased_at(NOW)

@@ -1,5 +1,6 @@
 """Ahead: the delivery that another one waits for, in its contact's lane or turn."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -8,7 +9,7 @@ from shared.domain.guards import predecessor_finished, renewed
 from shared.domain.record import Delivery, Kind, State, Task
 from shared.pipeline.lanes import not_passed_over
 from shared.pipeline.ports import Store
-from shared.pipeline.turns import blocker_of
+from shared.pipeline.turns import ahead_in_turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +35,21 @@ def ahead_of(store: Store, record: Delivery, now: datetime) -> Ahead | None:
         return None
     try:
         is_event = record.kind is Kind.INBOUND
-        before = blocker_of(store, record, now) if is_event else _in_lane(store, record)
-        if before is None:
-            return None
-        if before.leased_at(now):
-            return Ahead(before.key, before.lease_until)
-        behind = blocker_of(store, before, now) if is_event else not_passed_over(store, before.after)
+        ahead = ahead_in_turn(store, record, now) if is_event else _ahead_in_lane(store, record, now)
     except UnknownState:
         return Ahead(record.after) if record.after else None
-    return Ahead(before.key, behind=behind)
+    if not ahead:
+        return None
+    before, *behind = ahead
+    if before.leased_at(now):
+        return Ahead(before.key, before.lease_until)
+    return Ahead(before.key, behind=behind[0] if behind else None)
 
 
-def _in_lane(store: Store, message: Delivery) -> Delivery | None:
+def _ahead_in_lane(store: Store, message: Delivery, now: datetime) -> Sequence[Delivery]:
+    """The message before it, if it has not ended, and the one that that one waits for, or waited for."""
     before = not_passed_over(store, message.after)
-    return None if predecessor_finished(message, before) else before
+    if before is None or predecessor_finished(message, before):
+        return ()
+    behind = None if before.leased_at(now) else not_passed_over(store, before.after)
+    return (before, behind) if behind else (before,)

@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import Any
 
 from shared.domain.delivery.answers import LEASE_EXPIRED
+from shared.domain.guards import TURN
 from shared.domain.record import Delivery, State
 from shared.logs import EVENTS
 from shared.operations.timeline import sentences as say
@@ -23,7 +24,9 @@ DEATH, REPLAY = "dead_lettered", "replayed"
 ENQUEUED = "outbound_enqueued"
 
 SaidOf = Callable[[str, str, datetime], str]
-"""What is known of a wait beside the log: the delivery, the reason and since when in, a sentence or "" out."""
+"""What is known of a wait beside the log: the delivery, the reason and from when its patience counts in, a sentence or
+"" out.
+"""
 
 READ = frozenset({*WAITING, DUPLICATE, DOUBT, DEATH, REPLAY, ENQUEUED})
 """The log events that add to the records."""
@@ -40,6 +43,7 @@ class Line:
     provider: str = ""
     reason: str = ""
     until: datetime | None = None
+    alone_since: datetime | None = None
     code: int | None = None
     round: int | None = None
     enqueued: int | None = None
@@ -62,7 +66,7 @@ def moments(lines: Sequence[Line], records: Sequence[Delivery], said_of: SaidOf)
         if again:
             yield Moment(again[0], "duplicate", say.came_again(len(again), again[-1], again[0]), delivery)
         for wait in waits(own, known.get(delivery)):
-            more = "" if wait.over else said_of(delivery, wait.reason, wait.moment.at)
+            more = "" if wait.over else said_of(delivery, wait.reason, wait.patient_since)
             yield replace(wait.moment, sentence=f"{wait.moment.sentence}{more}")
         yield from _earlier_deaths(own, known.get(delivery))
 
@@ -115,11 +119,14 @@ def waits_for(lines: Sequence[Line], record: Delivery) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WaitSeen:
-    """One wait, over all tasks that found it."""
+    """One wait, over all tasks that found it. `patient_since`: from when its patience counts, unless the record that it
+    waits for waits itself.
+    """
 
     reason: str
     over: bool
     moment: Moment
+    patient_since: datetime
 
 
 def waits(lines: Sequence[Line], record: Delivery | None) -> Iterator[WaitSeen]:
@@ -131,7 +138,9 @@ def waits(lines: Sequence[Line], record: Delivery | None) -> Iterator[WaitSeen]:
         first, last = seen[0], seen[-1]
         over = record is None or last is not looks[-1] or tries < len(tried) or not _still(record, reason, last.at)
         sentence = say.waited(reason, len(seen), first.at, last.at, last.until, over)
-        yield WaitSeen(reason, over, Moment(first.at, "waiting", sentence, first.delivery))
+        # In a turn the last look says it; if the event ahead was not the first one then, the next look begins it.
+        patient_since = last.alone_since or last.until or last.at if reason == TURN else first.at
+        yield WaitSeen(reason, over, Moment(first.at, "waiting", sentence, first.delivery), patient_since)
 
 
 def _still(record: Delivery, reason: str, at: datetime) -> bool:
@@ -175,6 +184,7 @@ def _line(line: Mapping[str, Any]) -> Line | None:
         provider=str(line.get("provider") or ""),
         reason=str(line.get("reason") or ""),
         until=_moment(line.get("until")),
+        alone_since=_moment(line.get("alone_since")),
         code=_number(line.get("code")),
         round=_number(line.get("round")),
         enqueued=_number(line.get(ENQUEUED)),

@@ -6,6 +6,7 @@ from typing import Any
 
 from shared.domain.listings import BY_STATE, Listing
 from shared.domain.record import Kind, State
+from shared.domain.turns import LOOKED_AT
 from shared.stores.codec import FIELDS, TROUBLES
 from shared.stores.firestore.records import value_of
 from shared.stores.firestore.schema import CONVERSATIONS, COUNTERS, MARKS, RECEIPTS, RECORDS
@@ -172,9 +173,9 @@ def in_state_of_kind(state: State, kind: Kind, tenant: str | None) -> dict[str, 
 
 
 def last_in_turn(first: str, beyond: str) -> dict[str, Any]:
-    """The two records with the last places in the index of turns from `first` to before `beyond`."""
+    """The records with the last places in the index of turns from `first` to before `beyond`."""
     between = _all(_where("turn", first, "GREATER_THAN_OR_EQUAL"), _where("turn", beyond, "LESS_THAN"))
-    return {"from_": _FROM, "where": between, "order_by": [_descending("turn")], "limit": 2}
+    return {"from_": _FROM, "where": between, "order_by": [_descending("turn")], "limit": LOOKED_AT}
 
 
 def waiting_for(after: datetime, tenant: str | None) -> dict[str, Any]:

@@ -248,7 +248,7 @@ IN_TURN = (
 local turn, first, beyond = 'pombo:turn:' .. ARGV[1], ARGV[2], ARGV[3]
 while true do
   local found, gone = {}, false
-  for _, place in ipairs(redis.call('ZREVRANGEBYLEX', turn, '(' .. beyond, '[' .. first, 'LIMIT', 0, 2)) do
+  for _, place in ipairs(redis.call('ZREVRANGEBYLEX', turn, '(' .. beyond, '[' .. first, 'LIMIT', 0, ARGV[4])) do
     local record = find(string.match(place, '(%S+)$'))
     if record then
       found[#found + 1] = record

@@ -15,6 +15,7 @@ from shared.domain.identity import provider_id_hash
 from shared.domain.listings import Listing
 from shared.domain.marks import Marks
 from shared.domain.record import COUNTED_STATES, Delivery, State
+from shared.domain.turns import LOOKED_AT
 from shared.pipeline.intake import Created, Exists
 from shared.pipeline.ports import Backlog, Cursor, Decide, DecideMarks, Load, Page
 from shared.stores.counters_codec import MOST_PROCESSES
@@ -91,7 +92,7 @@ class RedisStore(RedisIntake, RedisRegistry, RedisConversations):
 
     def in_turn(self, first: str, beyond: str) -> Sequence[Delivery]:
         turn_id, *_ = first.partition("/")
-        found = [as_stored(each) for each in self._client.run(IN_TURN, turn_id, first, beyond)]
+        found = [as_stored(each) for each in self._client.run(IN_TURN, turn_id, first, beyond, LOOKED_AT)]
         return [stored.record for stored in found if stored]
 
     def overdue(self, before: datetime, limit: int) -> Sequence[str]:

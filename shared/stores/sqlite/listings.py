@@ -8,6 +8,7 @@ from datetime import datetime
 from shared.domain.errors import UnknownState
 from shared.domain.listings import UNKNOWN_SENDER, Listing
 from shared.domain.record import Delivery, ReceiptKind, State
+from shared.domain.turns import LOOKED_AT
 from shared.pipeline.ports import Cursor, Page
 from shared.stores.codec import decode, from_json, moment
 from shared.stores.records import without_content
@@ -65,7 +66,7 @@ _EARLIEST, _LATEST = "", "~"
 # Left to itself, SQLite would read all open records by their state and sort them.
 _IN_TURN = f"""
 SELECT key FROM records INDEXED BY records_by_place WHERE {HAS_PLACE} AND {PLACE} >= ? AND {PLACE} < ?
-ORDER BY {PLACE} DESC LIMIT 2
+ORDER BY {PLACE} DESC LIMIT {LOOKED_AT}
 """  # noqa: S608 — ours
 
 
@@ -126,7 +127,7 @@ def _whole(db: sqlite3.Connection, ends: Sequence[Cursor], limit: int) -> Page:
 
 
 def last_in_turn(db: sqlite3.Connection, first: str, beyond: str) -> Sequence[Delivery]:
-    """The two records with the last places from `first` to before `beyond`. Raises UnknownState."""
+    """The records with the last places from `first` to before `beyond`. Raises UnknownState."""
     found = [find(db, key) for (key,) in db.execute(_IN_TURN, (first, beyond)).fetchall()]
     return [stored.record for stored in found if stored]
 

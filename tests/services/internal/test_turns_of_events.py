@@ -212,20 +212,36 @@ def test_event_overtakes_none_that_waits_itself(service: Service, first: Any) ->
     two(service, **first)
     third = service.put(in_turn(3))
     assert service.process(overdue(third)) == (200, {"state": "waiting"})
-    assert service.made[-1] == (replace(overdue(third), hop=10, alone_since=NOW), NOW + 32 * PLUS)
+    assert service.made[-1] == (replace(overdue(third), hop=10, alone_since=None), NOW + 32 * PLUS)
     assert (service.handler.called, service.get(third)) == ([], third)
 
 
-def test_event_looks_one_further_only_when_its_patience_is_over(service: Service) -> None:
+def test_event_is_patient_from_when_it_sees_that_the_one_before_it_is_the_first(service: Service) -> None:
+    """Its own task may be late in a queue: ten minutes in which it could not move are no reason to go past it."""
+    first, second = two(service)
+    third, minutes = service.put(in_turn(3)), timedelta(minutes=1)
+    service.arrive(third)
+    ((hop, _),) = service.made
+    assert hop.alone_since is None, "the second one waits for the first"
+    service.internal.clock.at += 20 * minutes
+    assert service.arrive(service.get(first)) == (200, {"state": "done"})
+    service.internal.queue.calls.clear()
+    assert service.process(hop) == (200, {"state": "waiting"})
+    ((hop, _),) = service.made
+    assert hop.alone_since == NOW + 20 * minutes
+    for waited, answer in ((9, "waiting"), (10, "done")):
+        service.internal.clock.at = NOW + (20 + waited) * minutes
+        assert service.process(hop) == (200, {"state": answer})
+    assert service.get(third).overtook == second.key
+
+
+def test_event_needs_no_further_look_to_see_what_the_one_before_it_waits_for(service: Service) -> None:
     two(service)
     third = service.put(in_turn(3))
     service.arrive(third)
-    found = []
-    for since in (NOW - timedelta(minutes=9), NOW - timedelta(minutes=10)):
-        service.internal.store.calls.clear()
-        service.process(replace(overdue(third), alone_since=since))
-        found.append([name for name, *_ in service.internal.store.calls])
-    assert found == [["get", "in_turn", "change"], ["get", "in_turn", "in_turn", "change"]]
+    service.internal.store.calls.clear()
+    service.process(placed(third))
+    assert [name for name, *_ in service.internal.store.calls] == ["in_turn", "change"]
 
 
 def test_event_overtakes_none_with_the_patience_of_an_earlier_generation(service: Service) -> None:
