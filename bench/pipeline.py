@@ -127,7 +127,7 @@ class Pipeline:
             payload={"field": "messages", "phone_number_id": SENDER, "item": item, "contact": {}},
             limits=self.limits,
             now=now,
-            turn_id=turn_id(KEY, "meta", SENDER, number_of) if self.has_turns else None,
+            turn_id=turn_id(KEY, "default", "meta", SENDER, number_of) if self.has_turns else None,
             position=position(now, now, 0, key) if self.has_turns else None,
         )
         self.store.create(record)

@@ -15,8 +15,9 @@ from enum import StrEnum
 from typing import Any
 
 from shared.domain.calls import is_call
-from shared.domain.identity import keyed_hash
+from shared.domain.identity import keyed_hash, sender_id, stable_hash
 from shared.domain.record import Delivery
+from shared.domain.tenants import apart
 
 
 class ConversationState(StrEnum):
@@ -86,7 +87,7 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class SenderLane:
-    """The lane of a sender with `Order.SENDER`. Its id is the sender's."""
+    """The lane of a sender with `Order.SENDER`."""
 
     id: str
     last_outbound: LaneEnd | None = None
@@ -97,9 +98,15 @@ ConversationEntry = Conversation | Alias | SenderLane
 """What is stored under the id of a conversation, an alias or a sender."""
 
 
-def conversation_id(id_key: bytes, provider: str, sender: str, contact: str) -> str:
-    """The id of a sender's conversation with a contact, by one of the contact's names."""
-    return keyed_hash(id_key, "conversation", provider, sender, contact)
+def conversation_id(id_key: bytes, tenant: str, provider: str, sender: str, contact: str) -> str:
+    """The id of a conversation of a tenant's sender with a contact, by one of the contact's names."""
+    return keyed_hash(id_key, "conversation", provider, sender, contact, *apart(tenant))
+
+
+def lane_id(tenant: str, provider: str, sender: str) -> str:
+    """The id of the lane of a tenant's sender with `Order.SENDER`."""
+    others = apart(tenant)
+    return stable_hash("lane", provider, sender, *others) if others else sender_id(provider, sender)
 
 
 def name_of_next_owner(name: str, owner: int) -> str:

@@ -12,6 +12,13 @@ DEFAULT_TENANT = "default"
 """The tenant of the sender that the environment names. It needs no entry in the registry."""
 
 
+def apart(tenant: str) -> tuple[str, ...]:
+    """What keeps the ids that belong to a tenant's number apart from those of another tenant, which may have the number
+    later. Nothing for tenant `default`: its ids are older than tenants.
+    """
+    return () if tenant == DEFAULT_TENANT else (tenant,)
+
+
 CREDENTIAL_PREFIX, HANDLER_PREFIX = "pombo-credential-", "pombo-handler-"
 """How the names of secrets with access tokens, and with the signing keys of tenants' handlers, begin. IAM lets the
 services read no other secrets of tenants.

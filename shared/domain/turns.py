@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 from shared.domain.identity import BEYOND_IDS, keyed_hash
 from shared.domain.record import Delivery, State
+from shared.domain.tenants import apart
 
 HANDLED, UNTRIED = "0", "1"
 """In a place: those that are handled sort before those that were never tried."""
@@ -18,9 +19,9 @@ LOOKED_AT = 3
 """How many records one look at a turn finds: the event itself, the one in its way, and the one in that one's way."""
 
 
-def turn_id(id_key: bytes, provider: str, sender: str, contact: str) -> str:
-    """The id of a contact's turn at a sender, by the contact's id as it came."""
-    return keyed_hash(id_key, "turn", provider, sender, contact)
+def turn_id(id_key: bytes, tenant: str, provider: str, sender: str, contact: str) -> str:
+    """The id of a contact's turn at a tenant's sender, by the contact's id as it came."""
+    return keyed_hash(id_key, "turn", provider, sender, contact, *apart(tenant))
 
 
 def position(sent_at: datetime | None, received_at: datetime, index: int, key: str) -> str:

@@ -244,7 +244,7 @@ class Accept:
             refused = "unparsable"
         elif owner is None:
             refused, payload = "unknown_sender", _bounded(payload)
-        turn, place = (None, None) if refused else self._place(event, index, now)
+        turn, place = self._place(event, owner, index, now) if owner else (None, None)
         return create(
             Kind.INBOUND,
             event.key,
@@ -261,11 +261,11 @@ class Accept:
             position=place,
         )
 
-    def _place(self, event: Arrival, index: int, now: datetime) -> tuple[str, str] | tuple[None, None]:
+    def _place(self, event: Arrival, owner: Tenant, index: int, now: datetime) -> tuple[str, str] | tuple[None, None]:
         """The id of its contact's turn and its position in it. What is no message of a contact has none."""
         if self.id_key is None or not isinstance(event, MessageReceived) or not event.contact:
             return None, None
-        turn = turn_id(self.id_key, event.provider, event.sender, event.contact)
+        turn = turn_id(self.id_key, owner.id, event.provider, event.sender, event.contact)
         return turn, position(event.sent_at, now, index, event.key)
 
     def _log_new(self, mark: New) -> Mapping[str, Any]:

@@ -12,12 +12,12 @@ from shared.domain.conversations import (
     SenderLane,
     Thread,
     conversation_id,
+    lane_id,
     linked,
     name_of_next_owner,
     with_name_lost,
 )
 from shared.domain.errors import ConversationChanged, StoreUnavailable, UnknownState
-from shared.domain.identity import sender_id
 from shared.domain.messages import Message
 from shared.domain.phone_numbers import without_variant
 from shared.domain.tenants import Order
@@ -65,7 +65,7 @@ class Conversations:
         UnknownState.
         """
         first, others = party.names[0], party.names[1:]
-        read, lane = self._read(self._id(party, first), party.provider, party.sender, party.order)
+        read, lane = self._read(self._id(party, first), party.tenant, party.provider, party.sender, party.order)
         id, entry, conversation = self._current(party, first, read)
         conversation = conversation or _new(party, id, entry)
         unknown = [name for name in others if name not in conversation.names]
@@ -80,9 +80,9 @@ class Conversations:
             conversation = with_name_lost(conversation, party.lost, party.names)
         return Thread(conversation, tuple(aliases), lane, self.is_ordered)
 
-    def thread_of(self, id: str, provider: str, sender: str, order: Order) -> Thread | None:
+    def thread_of(self, id: str, tenant: str, provider: str, sender: str, order: Order) -> Thread | None:
         """The conversation with this id, or that which it became; None if there is none. Raises as `thread` does."""
-        read, lane = self._read(id, provider, sender, order)
+        read, lane = self._read(id, tenant, provider, sender, order)
         conversation = followed(self.store, read.get(id))
         return Thread(conversation, (), lane, self.is_ordered) if conversation else None
 
@@ -90,9 +90,9 @@ class Conversations:
         """As `thread`; None if this version cannot read the conversation: it holds up no message."""
         return _readable(self._id(party, party.names[0]), lambda: self.thread(party))
 
-    def readable_thread_of(self, id: str, provider: str, sender: str, order: Order) -> Thread | None:
+    def readable_thread_of(self, id: str, tenant: str, provider: str, sender: str, order: Order) -> Thread | None:
         """As `thread_of`; also None if this version cannot read the conversation."""
-        return _readable(id, lambda: self.thread_of(id, provider, sender, order))
+        return _readable(id, lambda: self.thread_of(id, tenant, provider, sender, order))
 
     def committed(self, commit: Callable[[], T]) -> T:
         """The result of `commit`, which reads the conversation and writes: again while another write comes between.
@@ -108,10 +108,10 @@ class Conversations:
                 self.clock.sleep(LONGEST_PAUSE * self.clock.jitter())
 
     def _read(
-        self, id: str, provider: str, sender: str, order: Order
+        self, id: str, tenant: str, provider: str, sender: str, order: Order
     ) -> tuple[Mapping[str, ConversationEntry], SenderLane | None]:
         """What is stored under this id, and the sender's lane if it counts: one read."""
-        lane = self._lane_of(provider, sender, order)
+        lane = lane_id(tenant, provider, sender) if order is Order.SENDER and self.is_ordered else None
         read = self.store.conversation_entries([id, *([lane] if lane else [])])
         return read, _lane_in(read, lane)
 
@@ -132,10 +132,8 @@ class Conversations:
             read = self.store.conversation_entries([id])
 
     def _id(self, party: Party, name: str, owner: int = 0) -> str:
-        return conversation_id(self.id_key, party.provider, party.sender, name_of_next_owner(name, owner))
-
-    def _lane_of(self, provider: str, sender: str, order: Order) -> str | None:
-        return sender_id(provider, sender) if order is Order.SENDER and self.is_ordered else None
+        name = name_of_next_owner(name, owner)
+        return conversation_id(self.id_key, party.tenant, party.provider, party.sender, name)
 
 
 def followed(store: Store, entry: ConversationEntry | None) -> Conversation | None:

@@ -18,6 +18,7 @@ from shared.domain.marks import Marks
 from shared.domain.messages import Message
 from shared.domain.record import Delivery, Task
 from shared.domain.tenants import Order
+from shared.domain.turns import turn_id
 from shared.domain.verdicts import Dropped, HandlerVerdict, Released, Replied, StillUnknown, StillUnparsable
 from shared.domain.waits import jittered
 from shared.pipeline import log_fields
@@ -97,7 +98,7 @@ class ProcessInbound:
         with logs.context(**log_fields.of_record(owned, self.channels)):
             call = self._prepare(owned, task, around)
             try:
-                return self._process(found, owned.tenant, call, task, began)
+                return self._process(found, owned, call, task, began)
             finally:
                 if call.has_place:
                     self.places.give_back(owned.tenant)
@@ -107,15 +108,22 @@ class ProcessInbound:
         return Turns(self.store, self.limits, self.clock)
 
     def _owned(self, found: Delivery) -> Delivery:
-        """The record with its tenant: a replayed event of an unknown sender gets it with the lease, so that its record,
-        its dead letter and its log lines have it in any outcome.
+        """The record with its tenant and its turn: a replayed event of an unknown sender gets them with the lease, so
+        that its record, its dead letter and its log lines have its tenant in any outcome.
         """
         if not found.final:
             self.channels.require(found.provider)  # before the lease: an unreadable record spends no attempt
         if found.tenant:
             return found
         owner = self.tenants.owner_of(Addressee(found.provider, found.sender, is_of_account(found)))
-        return replace(found, tenant=owner.id) if owner else found
+        return replace(found, tenant=owner.id, turn_id=self._turn_of(found, owner.id)) if owner else found
+
+    def _turn_of(self, found: Delivery, tenant: str) -> str | None:
+        """The turn of an event that was stored before its tenant was known; none for what is no contact's message."""
+        conversations = self.conversations
+        if conversations is None or not conversations.is_ordered or not found.contact or "item" not in found.payload:
+            return found.turn_id
+        return turn_id(conversations.id_key, tenant, found.provider, found.sender, found.contact)
 
     def _prepare(self, record: Delivery, task: Task, around: Sequence[Delivery] | None) -> _Call:
         """What the event needs, and whether it may begin. Only an event that calls the handler waits for it, and
@@ -156,16 +164,17 @@ class ProcessInbound:
             return _Call(message, code, seen, replace(guard, overtakes=turn.overtakes), has_place=True)
         return _Call(message, code, seen, Wait(BUSY, self.clock.now() + self.limits.waits.busy.after(task.hop)))
 
-    def _process(self, found: Delivery, tenant: str, call: _Call, task: Task, began: float) -> Answer:
+    def _process(self, found: Delivery, owned: Delivery, call: _Call, task: Task, began: float) -> Answer:
+        """`owned`: the record `found` with its tenant."""
         token = self.clock.token()
         ends = reason_to_end(found, self.limits, self.clock.now()) is not None
-        call = replace(call, party=self._party(found, tenant, call, ends))
+        call = replace(call, party=self._party(owned, call, ends))
         joining = self._joining(call, ends)
-        step = self._lease(found, tenant, call.guard, task, token, joining)
+        step = self._lease(found, owned, call.guard, task, token, joining)
         if isinstance(step.next, Elect) and call.code:
             seen, guard = call.code.marks.elect(call.seen, step.next, token)
             call = replace(call, seen=seen, is_elected=isinstance(guard, Go))
-            step = self._lease(found, tenant, guard, task, token, joining)
+            step = self._lease(found, owned, guard, task, token, joining)
         if isinstance(step.next, Run):
             if call.code and self._is_contested(step.next.record, call, token):
                 return self._step_back(step.next.record, call, task, token)
@@ -175,14 +184,14 @@ class ProcessInbound:
         log_arrival(step)
         return self.dispatch(step, task)
 
-    def _lease(self, found: Delivery, tenant: str, guard: Guard, task: Task, token: str, joining: Joining) -> Step:
+    def _lease(self, found: Delivery, owned: Delivery, guard: Guard, task: Task, token: str, joining: Joining) -> Step:
         """The step of the task's arrival, for the record as it is when the lease is decided, and joined to its
-        conversation.
+        conversation. `owned`: the record with its tenant.
         """
 
         def decide(now: Delivery | None, joined: Callable[[Step], Step]) -> Step:
             if now is not None and not now.tenant:
-                now = replace(now, tenant=tenant)
+                now = replace(now, tenant=owned.tenant, turn_id=owned.turn_id)
             return joined(lease(now, task, token, guard, self.limits, self.clock.now()))
 
         def commit() -> Step:
@@ -215,7 +224,7 @@ class ProcessInbound:
         # With jitter, because two that step back from each other would meet again.
         again_in = jittered(limits.waits.turn.after(task.hop), self.clock.jitter())
         wait = Wait(TURN, self.clock.now() + again_in)
-        again = self._lease(step.write, leased.tenant, wait, task, token, self._joining(call, False))
+        again = self._lease(step.write, leased, wait, task, token, self._joining(call, False))
         log_arrival(again)
         return self.dispatch(again, task)
 
@@ -235,17 +244,19 @@ class ProcessInbound:
         log_end(record, verdict, step, answer, began, self.clock)
         return answer
 
-    def _party(self, record: Delivery, tenant: str, call: _Call, ends: bool) -> Party | None:
+    def _party(self, record: Delivery, call: _Call, ends: bool) -> Party | None:
         """Whose conversation the event is part of, if it may begin, or `ends` without that; one of a group is of no
         contact. The registry is asked before the lease: if it cannot be read after the handler has answered, that
         answer is lost.
         """
         message, joins = call.message, ends or isinstance(call.guard, Go | Elect)
-        if self.conversations is None or message is None or message.group_id is not None or not tenant or not joins:
+        if self.conversations is None or message is None or message.group_id is not None:
+            return None
+        if not record.tenant or not joins:
             return None
         sender = self.tenants.sender(record.provider, record.sender)
         order = sender.order if sender else Order.CONTACT
-        return Party(tenant, record.provider, record.sender, order, names_of(message), name_lost(message))
+        return Party(record.tenant, record.provider, record.sender, order, names_of(message), name_lost(message))
 
     def _is_ended_by(self, verdict: HandlerVerdict, record: Delivery, token: str) -> bool:
         """Whether the verdict ends the event. What every reply costs is not made twice for that."""

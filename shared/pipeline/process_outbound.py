@@ -97,7 +97,7 @@ class ProcessOutbound:
         order = access.sender.order if access.sender else Order.CONTACT
 
         def commit() -> Step:
-            thread = conversations.readable_thread_of(id, record.provider, record.sender, order)
+            thread = conversations.readable_thread_of(id, record.tenant, record.provider, record.sender, order)
             return self.store.change(record.key, lambda found: self._joining(found, thread), seen=record)
 
         return conversations.committed(commit).write or self.store.get(record.key) or record

@@ -9,6 +9,7 @@ from shared.domain.delivery.create import create
 from shared.domain.delivery.lifecycle import end
 from shared.domain.identity import message_event_id, outbound_key
 from shared.domain.record import Attempt, Delivery, Kind, State
+from shared.domain.tenants import DEFAULT_TENANT
 from shared.domain.turns import position, turn_id
 from tests.support import parts
 from tests.support.builders import LIMITS, NOW
@@ -25,7 +26,7 @@ def time_of(number: int) -> datetime:
 
 def conversation_of(name: str) -> str:
     """The id of the conversation with the contact of this name."""
-    return conversation_id(ID_KEY, PROVIDER, SENDER, name)
+    return conversation_id(ID_KEY, DEFAULT_TENANT, PROVIDER, SENDER, name)
 
 
 def contact_name(number: int) -> str:
@@ -65,7 +66,7 @@ def _event(number: int) -> Delivery:
     its = _created(Kind.INBOUND, number, {"item": parts.text(f"wamid.past.{number}")})
     placed = replace(
         its,
-        turn_id=turn_id(ID_KEY, PROVIDER, SENDER, USER_ID),
+        turn_id=turn_id(ID_KEY, DEFAULT_TENANT, PROVIDER, SENDER, USER_ID),
         position=position(its.received_at, its.received_at, 0, its.key),
         plan_size=1,
     )

@@ -661,7 +661,7 @@ def test_invalid_address_is_reported_without_it(url):
 
 
 def test_no_key_and_no_index_holds_a_number_or_a_provider_id(server, store, a_record):
-    id = conversation_id(b"a key", "meta", "100000000000001", "15550002222")
+    id = conversation_id(b"a key", "default", "meta", "100000000000001", "15550002222")
     fields = {"contact": "15550002222", "payload": {"body": "a secret"}, "conversation": id}
     record = a_record(**fields, provider_id="wamid.HBgLMTU1NTAwMDIyMjI")
     store.create(record, [a_conversation(id)])

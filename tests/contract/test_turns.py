@@ -14,6 +14,7 @@ from shared.domain.delivery.settle import settle
 from shared.domain.guards import Go
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, Kind, State, Task, waiter
+from shared.domain.tenants import DEFAULT_TENANT
 from shared.domain.turns import in_the_way as blocking
 from shared.domain.turns import place, places_in_the_way, places_up_to, position, turn_id
 from shared.domain.verdicts import HandlerFailed, Released, Replied
@@ -31,7 +32,7 @@ def an_event(a_record: Callable[..., Delivery]) -> Callable[..., Delivery]:
 
     def make(number: int, contact: str = "15550002222", **changes: Any) -> Delivery:
         key = a_record().key
-        turn = turn_id(b"a key", of_one.key, "100000000000001", contact)
+        turn = turn_id(b"a key", DEFAULT_TENANT, of_one.key, "100000000000001", contact)
         where = position(NOW + timedelta(seconds=number), NOW, 0, key)
         fields = {"key": key, "kind": Kind.INBOUND, "turn_id": turn, "position": where, "due_at": NOW}
         return replace(of_one, **fields | changes)

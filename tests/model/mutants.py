@@ -771,7 +771,7 @@ IN_TURNS = (
         "turns",
         "turns: two contacts",
         TURNS,
-        'keyed_hash(id_key, "turn", provider, sender, contact)',
+        'keyed_hash(id_key, "turn", provider, sender, contact, *apart(tenant))',
         'keyed_hash(id_key, "turn", provider, sender)',
     ),
     _mutant(
@@ -779,7 +779,7 @@ IN_TURNS = (
         "turns",
         "turns: two senders",
         TURNS,
-        'keyed_hash(id_key, "turn", provider, sender, contact)',
+        'keyed_hash(id_key, "turn", provider, sender, contact, *apart(tenant))',
         'keyed_hash(id_key, "turn", provider, contact)',
     ),
     _mutant(
@@ -1011,8 +1011,8 @@ IN_LANES = (
         "lanes",
         "lanes: two events, two workers, killed",
         INBOUND,
-        "step = self._lease(found, tenant, call.guard, task, token, joining)",
-        "step = self._lease(found, tenant, call.guard, task, token, as_it_is)",
+        "step = self._lease(found, owned, call.guard, task, token, joining)",
+        "step = self._lease(found, owned, call.guard, task, token, as_it_is)",
     ),
     _mutant(
         "an event that ends where it was to begin is in no conversation",
@@ -1119,15 +1119,15 @@ IN_LANES = (
         "lanes",
         "lanes: of a sender, two contacts, two workers",
         FINDS,
-        "return sender_id(provider, sender) if order is Order.SENDER and self.is_ordered else None",
-        "return None",
+        "lane = lane_id(tenant, provider, sender) if order is Order.SENDER and self.is_ordered else None",
+        "lane = None",
     ),
     _mutant(
         "a contact has one lane at all senders",
         "lanes",
         "lanes: two tenants",
         CONVERSATIONS,
-        'return keyed_hash(id_key, "conversation", provider, sender, contact)',
+        'return keyed_hash(id_key, "conversation", provider, sender, contact, *apart(tenant))',
         'return keyed_hash(id_key, "conversation", provider, contact)',
     ),
     _mutant(

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ import pytest
 from shared.domain.deadline import Deadline
 from shared.domain.events import MessageReceived
 from shared.domain.record import Delivery
+from shared.domain.tenants import DEFAULT_TENANT, Sender, Tenant
 from shared.domain.turns import turn_id
 from shared.pipeline.accept import New
 from tests.support import event_loop, parts
+from tests.support.fake_tenants import FakeTenants
 from tests.support.parts import NOW, PERSON, SENDER, STRANGER, WebhookParts, key_of, post, text
 
 OTHER = "15550003333"
@@ -50,8 +53,18 @@ def sent(message_id: str, second: int) -> dict[str, Any]:
 
 def test_turn_is_of_the_contact_and_of_the_number_that_they_wrote_to(webhook: WebhookParts) -> None:
     one, again, other = accepted(webhook, text("wamid.1"), text("wamid.2"), text("wamid.3", sender=OTHER))
-    assert one.turn_id == again.turn_id == turn_id(b"a key of this test", "meta", SENDER, PERSON)
-    assert other.turn_id == turn_id(b"a key of this test", "meta", SENDER, OTHER)
+    assert one.turn_id == again.turn_id == turn_id(b"a key of this test", DEFAULT_TENANT, "meta", SENDER, PERSON)
+    assert other.turn_id == turn_id(b"a key of this test", DEFAULT_TENANT, "meta", SENDER, OTHER)
+
+
+def test_turn_is_of_the_tenant_that_has_the_number_now(webhook: WebhookParts) -> None:
+    """Else the new tenant of a number would wait for what the former one has not handled."""
+    (before,) = accepted(webhook, text("wamid.1"))
+    tenants = FakeTenants({"acme": Tenant("acme")}, [Sender("acme", "meta", SENDER)])
+    accept = replace(webhook.parts.accept, tenants=tenants)
+    (after,) = accepted(replace(webhook, parts=replace(webhook.parts, accept=accept)), text("wamid.2"))
+    assert (before.tenant, after.tenant) == ("default", "acme")
+    assert after.turn_id == turn_id(b"a key of this test", "acme", "meta", SENDER, PERSON) != before.turn_id
 
 
 def test_messages_of_one_second_are_in_the_order_of_their_post(webhook: WebhookParts) -> None:

@@ -93,7 +93,7 @@ class WholePipeline:
             payload={"item": parts.text(f"wamid.new.{number}")},
             limits=LIMITS,
             now=now,
-            turn_id=turn_id(ID_KEY, "meta", SENDER, USER_ID),
+            turn_id=turn_id(ID_KEY, "default", "meta", SENDER, USER_ID),
             position=position(None, now, 0, key),
         )
         self.store.create(record)

@@ -51,8 +51,8 @@ def conversations(store: SqliteStore) -> Conversations:
     return Conversations(store, Clock(), KEY)
 
 
-def party(*names: str, order: Order = Order.CONTACT, lost: str | None = None) -> Party:
-    return Party("default", "meta", SENDER, order, names, lost)
+def party(*names: str, order: Order = Order.CONTACT, lost: str | None = None, tenant: str = "default") -> Party:
+    return Party(tenant, "meta", SENDER, order, names, lost)
 
 
 def a_message(number: int) -> Delivery:
@@ -73,7 +73,7 @@ def write(
 
 
 def id_of(name: str) -> str:
-    return conversation_id(KEY, "meta", SENDER, name)
+    return conversation_id(KEY, "default", "meta", SENDER, name)
 
 
 def kept(conversations: Conversations, name: str) -> object:
@@ -93,13 +93,31 @@ def test_conversation_has_the_id_of_the_user_id_and_an_alias_for_the_number(conv
 
 def test_id_depends_on_the_key_the_sender_and_the_name() -> None:
     ids = {
-        conversation_id(key, provider, sender, name)
+        conversation_id(key, tenant, provider, sender, name)
         for key in (KEY, b"another key")
+        for tenant in ("default", "acme", "globex")
         for provider in ("meta", "acme")
         for sender in (SENDER, "200000000000002")
         for name in (USER, NUMBER)
     }
-    assert len(ids) == 16
+    assert len(ids) == 48
+
+
+@pytest.mark.parametrize("order", Order)
+def test_number_that_moves_to_another_tenant_takes_no_conversation_along(
+    conversations: Conversations, order: Order
+) -> None:
+    """Neither tenant may see what the other one's customers wrote, nor wait for its messages."""
+    write(conversations, a_message(1), USER, NUMBER, order=order)
+    for number, tenant in ((2, "acme"), (3, "globex")):
+        begun = conversations.thread(party(USER, NUMBER, order=order, tenant=tenant))
+        assert begun.before(NOW) is None, "it waits for no message of the former tenant"
+        assert (begun.conversation.tenant, begun.conversation.version) == (tenant, None)
+        placed, entries = created_in(a_message(number), begun, NOW)
+        conversations.store.create(placed, entries)
+        found = conversations.thread_of(placed.conversation or "", tenant, "meta", SENDER, order)
+        assert found is not None
+        assert found.before(NOW) == placed.key
 
 
 def test_key_of_the_ids_is_in_no_description(conversations: Conversations) -> None:
@@ -420,7 +438,7 @@ def test_message_for_later_takes_its_place_when_it_is_due(conversations: Convers
     later = write(conversations, replace(a_message(1), joins_lane_later=True, send_at=at(60)), USER)
     now = write(conversations, a_message(2), USER)
     assert (later.after, now.after, later.conversation) == (None, None, now.conversation)
-    thread = conversations.thread_of(id_of(USER), "meta", SENDER, Order.CONTACT)
+    thread = conversations.thread_of(id_of(USER), "default", "meta", SENDER, Order.CONTACT)
     assert thread is not None
     due, entries = joining(later, thread, at(60))
     assert (due.after, due.joins_lane_later) == (now.key, False)
@@ -439,14 +457,14 @@ def test_message_for_later_begins_its_conversation(conversations: Conversations)
 def test_message_that_is_due_waits_for_the_last_one_of_its_senders_lane(conversations: Conversations) -> None:
     write(conversations, a_message(1), USER, order=Order.SENDER)
     last = write(conversations, a_message(2), NEW_NUMBER, order=Order.SENDER)
-    thread = conversations.thread_of(id_of(USER), "meta", SENDER, Order.SENDER)
+    thread = conversations.thread_of(id_of(USER), "default", "meta", SENDER, Order.SENDER)
     assert thread is not None
     assert thread.before(NOW) == last.key
 
 
 def test_without_turns_a_message_that_is_due_waits_for_none(conversations: Conversations) -> None:
     write(conversations, a_message(1), USER)
-    thread = replace(conversations, is_ordered=False).thread_of(id_of(USER), "meta", SENDER, Order.SENDER)
+    thread = replace(conversations, is_ordered=False).thread_of(id_of(USER), "default", "meta", SENDER, Order.SENDER)
     assert thread is not None
     assert (thread.before(NOW), thread.lane) == (None, None)
 
@@ -454,10 +472,10 @@ def test_without_turns_a_message_that_is_due_waits_for_none(conversations: Conve
 def test_conversation_is_found_by_the_id_that_a_message_has_of_old(conversations: Conversations) -> None:
     sent = write(conversations, a_message(1), NUMBER)
     write(conversations, a_message(2), USER, NUMBER)
-    thread = conversations.thread_of(sent.conversation or "", "meta", SENDER, Order.CONTACT)
+    thread = conversations.thread_of(sent.conversation or "", "default", "meta", SENDER, Order.CONTACT)
     assert thread is not None
     assert thread.id == id_of(USER)
-    assert conversations.thread_of("f" * 40, "meta", SENDER, Order.CONTACT) is None
+    assert conversations.thread_of("f" * 40, "default", "meta", SENDER, Order.CONTACT) is None
 
 
 def test_commits_of_one_conversation_take_turns_by_it_and_not_by_a_new_alias(conversations: Conversations) -> None:

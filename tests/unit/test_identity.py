@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.domain.conversations import conversation_id
+from shared.domain.conversations import conversation_id, lane_id
 from shared.domain.events import Change, MessageReceived, Unparsable
 from shared.domain.identity import (
     Echo,
@@ -22,6 +22,7 @@ from shared.domain.identity import (
     outbound_key,
     parse_echo,
     provider_id_hash,
+    sender_id,
     stable_hash,
     task_name,
 )
@@ -66,8 +67,12 @@ def keyed_vector(key: bytes, *parts: str | int) -> str:
 def test_keyed_ids_are_the_hmac_of_their_parts() -> None:
     """Another derivation would lose every conversation and turn."""
     ids = ("meta", "100000000000001", "US.900000000000000 é")
-    assert turn_id(b"a key", *ids) == keyed_vector(b"a key", "turn", *ids)
-    assert conversation_id(b"a key", *ids) == keyed_vector(b"a key", "conversation", *ids)
+    assert turn_id(b"a key", "default", *ids) == keyed_vector(b"a key", "turn", *ids)
+    assert conversation_id(b"a key", "default", *ids) == keyed_vector(b"a key", "conversation", *ids)
+    assert turn_id(b"a key", "acme", *ids) == keyed_vector(b"a key", "turn", *ids, "acme")
+    assert conversation_id(b"a key", "acme", *ids) == keyed_vector(b"a key", "conversation", *ids, "acme")
+    assert lane_id("default", "meta", "1") == sender_id("meta", "1")
+    assert lane_id("acme", "meta", "1") == vector("lane", "meta", "1", "acme")
 
 
 @BOUNDED

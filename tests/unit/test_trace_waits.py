@@ -23,7 +23,7 @@ from shared.stores.sqlite.store import SqliteStore
 from tests.support.builders import LIMITS, pending
 
 FIRST, SECOND, THIRD = "a" * 40, "b" * 40, "c" * 40
-TURN = turn_id(b"a key", "meta", "100000000000001", "15550002222")
+TURN = turn_id(b"a key", "default", "meta", "100000000000001", "15550002222")
 
 
 class Desk:

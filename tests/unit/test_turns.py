@@ -17,7 +17,7 @@ from tests.support.builders import LIMITS, NOW, at, dead, done, leased, pending
 
 IN = Kind.INBOUND
 KEY = b"a key for ids"
-TURN = turn_id(KEY, "meta", "100000000000001", "15550002222")
+TURN = turn_id(KEY, "default", "meta", "100000000000001", "15550002222")
 
 
 def event(number: int = 1, **changes: Any) -> Delivery:
@@ -41,10 +41,11 @@ def is_in_the_way(one: Delivery, of: Delivery) -> bool:
 def test_id_of_a_turn_is_of_the_key_and_of_each_part() -> None:
     """A plain hash of a number can be found by trying all numbers."""
     parts = ("meta", "100000000000001", "15550002222")
-    others = [turn_id(KEY, *parts[:place], "other", *parts[place + 1 :]) for place in range(3)]
-    assert len({TURN, turn_id(b"another key", *parts), stable_hash("turn", *parts), *others}) == 6
+    others = [turn_id(KEY, "default", *parts[:place], "other", *parts[place + 1 :]) for place in range(3)]
+    others += [turn_id(b"another key", "default", *parts), turn_id(KEY, "acme", *parts), turn_id(KEY, "globex", *parts)]
+    assert len({TURN, stable_hash("turn", *parts), *others}) == 8
     assert len(TURN) == 40
-    assert turn_id(KEY, *parts) == TURN
+    assert turn_id(KEY, "default", *parts) == TURN
 
 
 def test_positions_sort_by_the_providers_time_then_the_post_then_the_place_in_it() -> None:
@@ -113,7 +114,7 @@ def test_retry_waits_for_no_event_that_was_never_tried() -> None:
 
 
 def test_other_contacts_events_are_in_nobodys_way() -> None:
-    other = turn_id(KEY, "meta", "100000000000001", "15550003333")
+    other = turn_id(KEY, "default", "meta", "100000000000001", "15550003333")
     assert not is_in_the_way(event(1, turn_id=other), of=event(2))
     assert not is_in_the_way(handled(1, turn_id=other), of=event(2))
 

@@ -10,7 +10,7 @@ from shared.domain.delivery.answers import Answer, Step, TaskResult
 from shared.domain.errors import StoreUnavailable, TaskInvalid, UnknownState
 from shared.domain.record import WAKE, Delivery, Kind, State, Task, waiter
 from shared.domain.tasks import own_task, parse_task, task_body
-from shared.domain.turns import position
+from shared.domain.turns import position, turn_id
 from tests.support.internal_service import PLUS, Service, said
 from tests.support.one_handler import OneHandler
 from tests.support.parts import NOW, an_event
@@ -283,6 +283,26 @@ def test_change_of_a_number_waits_for_what_was_written_by_that_number(service: S
     assert service.arrive(service.get(first)) == (200, {"state": "done"})
     assert service.arrive(service.get(change)) == (200, {"state": "done"})
     assert service.get(change).conversation == service.get(first).conversation is not None
+
+
+def test_replayed_event_of_an_unknown_sender_takes_its_turn(service: Service) -> None:
+    """Its tenant was not known when it was stored, and without it no turn could be."""
+    conversations = service.internal.parts.process_inbound.conversations
+    assert conversations is not None
+    early = service.put(an_event(1, tenant="", round=1))
+    turn = turn_id(conversations.id_key, "default", early.provider, early.sender, early.contact)
+    other = service.put(replace(in_turn(2), turn_id=turn, **handled()))
+    assert service.arrive(early) == (200, {"state": "waiting"})
+    assert service.get(other).bell == {waiter(early)}
+    service.internal.clock.at += 31 * PLUS  # the other's lease ends
+    assert service.arrive(early) == (200, {"state": "done"})
+    assert service.get(early).turn_id == turn
+
+
+def test_replayed_news_of_an_unknown_account_takes_no_turn(service: Service) -> None:
+    news = an_event(1, tenant="", round=1, contact="", payload={"field": "account_update", "value": {}})
+    service.arrive(service.put(news))
+    assert (service.get(news).tenant, service.get(news).turn_id) == ("default", None)
 
 
 def test_waiting_event_holds_no_handler_place(service: Service) -> None:
