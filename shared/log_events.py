@@ -241,10 +241,14 @@ EVENTS: Mapping[str, LogEvent] = {
         may=("code", "reason", *_RECORD, *_OWNER),
     ),
     "tenant_reconnected": LogEvent(
-        "The sender is connected again; its waiting messages are sent.", (*_SENDER,), ("correlation_id",)
+        "The sender is connected again; its waiting messages are sent, unless its tenant is suspended.",
+        (*_SENDER,),
+        ("correlation_id",),
     ),
     "sender_drained": LogEvent(
-        "A page of the sender's waiting messages was woken.", ("sender", "count"), (*_OWNER, "correlation_id", "reason")
+        "A page of the sender's waiting messages was woken.",
+        ("sender", "count", "reason"),
+        (*_OWNER, "correlation_id"),
     ),
     "sender_blocked": _outbound("The provider blocked the sender; its messages wait.", "code", may=("by", "scope")),
     "provider_down": _outbound(

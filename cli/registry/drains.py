@@ -7,6 +7,7 @@ from cli.dead.decision_context import deciding
 from cli.registry.context import hint
 from local.terminal import WrongSettings
 from shared.bootstrap.backends import build_queue
+from shared.domain.drains import RECONNECTED
 from shared.domain.errors import QueueUnavailable
 from shared.operations import drains
 from shared.operations.connect import StartDrain
@@ -17,21 +18,21 @@ QUEUE_AWAY = "The queue cannot be reached, so its waiting messages go within 10 
 
 
 def drain_of(data_dir: Path) -> StartDrain:
-    """What starts to send the waiting messages of one sender. Raises QueueUnavailable."""
-    return lambda sender: _start([sender], data_dir)
+    """What starts to send the waiting messages of one sender that is connected again. Raises QueueUnavailable."""
+    return lambda sender: _start([sender], data_dir, RECONNECTED)
 
 
-def start_drains(senders: Iterable[str], data_dir: Path) -> None:
-    """Send what waits of these senders (`Sender.id`). They may send by now, so a queue that takes no task costs their
-    messages only some minutes, and is only reported.
+def start_drains(senders: Iterable[str], data_dir: Path, reason: str) -> None:
+    """Send what waits of these senders (`Sender.id`), which may send for this reason. They may send by now, so a queue
+    that takes no task costs their messages only some minutes, and is only reported.
     """
     try:
-        _start(senders, data_dir)
+        _start(senders, data_dir, reason)
     except QueueUnavailable:
         hint(QUEUE_AWAY)
 
 
-def _start(senders: Iterable[str], data_dir: Path) -> None:
+def _start(senders: Iterable[str], data_dir: Path, reason: str) -> None:
     """Raises QueueUnavailable, also if the settings of the queue are missing: what the command changed is in force all
     the same. Raises StoreUnavailable.
     """
@@ -44,4 +45,4 @@ def _start(senders: Iterable[str], data_dir: Path) -> None:
     if not decision.running.runs:
         hint("No Pombo is running here: waiting messages are sent when one starts.")
         return
-    drains.start_drains(build_queue(decision.settings), decision.running.store, SystemClock(), senders)
+    drains.start_drains(build_queue(decision.settings), decision.running.store, SystemClock(), senders, reason)

@@ -33,6 +33,7 @@ from cli.registry.sender_options import (
     per_second_option,
 )
 from cli.running import data_dir_option, progress
+from shared.domain.drains import SENDER_CHANGED
 from shared.domain.errors import UnknownState
 from shared.domain.marks import Marks
 from shared.domain.onboarding import Checked
@@ -246,7 +247,7 @@ def set_sender(
         raise click.ClickException("This number is the environment's: its settings are variables.")
     after = with_auth(context, operations.set_sender(context.registry, context.clock, sender.id, change))
     if (after.sender.pace, after.sender.credential) != (sender.pace, sender.credential):
-        start_drains([sender.id], data_dir)  # what waits has its place by the former pace
+        start_drains([sender.id], data_dir, SENDER_CHANGED)  # what waits has its place by the former pace
     say(as_json, output.sender_as_dict(after.sender, after.auth), f"Changed sender {sender.id}.")
     if credential:
         context.look_for_secret(credential)

@@ -20,6 +20,7 @@ from cli.registry.drains import start_drains
 from cli.registry.handler_of_tenant import check_address, set_handler, show_made, signing_secret
 from cli.running import data_dir_option
 from local.invocation import program
+from shared.domain.drains import RESUMED
 from shared.domain.errors import PomboError
 from shared.domain.limits import DoubtPolicy
 from shared.domain.tenants import Tenant
@@ -227,7 +228,8 @@ def resume(id: str, as_json: bool, data_dir: Path) -> None:
     """
     context = open_registry(data_dir)
     tenant = registry.resume(context.registry, context.clock, id)
-    start_drains((entry.name.id for entry in entries_of(context.registry, EntryKind.SENDER, id)), data_dir)
+    senders = (entry.name.id for entry in entries_of(context.registry, EntryKind.SENDER, id))
+    start_drains(senders, data_dir, RESUMED)
     sent = " Its waiting messages are sent." if context.running.runs else ""
     say(as_json, output.tenant_as_dict(tenant), f"Tenant {id} is active.{sent}")
 

@@ -10,6 +10,7 @@ from services.api.lists import encoded, only_id
 from services.api.registry_types import RegistryQuery
 from shared import logs
 from shared.bootstrap.api import ApiParts
+from shared.domain.drains import RECONNECTED
 from shared.domain.errors import QueueUnavailable, UnknownState
 from shared.domain.tenants import DEFAULT_TENANT, Sender, Tenant
 from shared.operations.claims import Claims
@@ -42,12 +43,12 @@ class RegistryParts:
     def environment(self) -> Sequence[Sender]:
         return self.claims.environment
 
-    def start_drain(self, *senders: str) -> None:
-        """Send what waits of these senders (`Sender.id`). They may send by now, so a queue that takes no task costs
-        their messages only some minutes, and is only logged. Raises StoreUnavailable.
+    def start_drain(self, *senders: str, reason: str = RECONNECTED) -> None:
+        """Send what waits of these senders (`Sender.id`), which may send for this reason. They may send by now, so a
+        queue that takes no task costs their messages only some minutes, and is only logged. Raises StoreUnavailable.
         """
         try:
-            start_drains(self.queue, self.store, self.clock, senders)
+            start_drains(self.queue, self.store, self.clock, senders, reason)
         except QueueUnavailable as error:
             logs.event("unexpected_error", severity="WARNING", reason=error.code, stage="drain")
 

@@ -11,6 +11,7 @@ from services.api import registry_types as types
 from services.api.callers import needs, the_caller
 from services.api.problems import INVALID_REQUEST, NOT_FOUND, OF_A_BODY, Problem, responses
 from services.api.registry_parts import RegistryParts, page
+from shared.domain.drains import RESUMED
 from shared.domain.limits import DoubtPolicy
 from shared.domain.tenants import Scope, Tenant
 from shared.operations import registry as operations
@@ -76,7 +77,8 @@ def routes(parts: RegistryParts) -> APIBlueprint:
     def resume(path: types.TenantPath) -> Response:
         """End a suspension, and send what waits."""
         tenant = operations.resume(parts.registry, parts.clock, path.id)
-        parts.start_drain(*(it.name.id for it in operations.entries_of(parts.registry, EntryKind.SENDER, path.id)))
+        senders = operations.entries_of(parts.registry, EntryKind.SENDER, path.id)
+        parts.start_drain(*(entry.name.id for entry in senders), reason=RESUMED)
         return jsonify(_shown(tenant))
 
     @made.delete("/<id>", responses={200: types.Removed} | responses())

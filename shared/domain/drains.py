@@ -20,15 +20,33 @@ VERSION = 1
 LONGEST_CURSOR = 2048
 """Characters. Cloud Tasks takes 100 KB; a cursor is a few keys."""
 
+RECONNECTED = "reconnected"
+"""Why a drain was begun: the sender can send again, with another credential or because its account is connected again.
+Only such a drain says that the sender is connected.
+"""
+
+LIMIT_OVER = "limit_over"
+"""Why: the provider's limit on the sender's messages a second is over."""
+
+RESUMED = "resumed"
+"""Why: its tenant is not suspended any more."""
+
+SENDER_CHANGED = "sender_changed"
+"""Why: an operator changed its pace or named another secret; what waits has its place by the former one."""
+
+ACCOUNT_NEWS = "account_news"
+"""Why: the provider's news of its account ended a block, or a disconnection beside which a refusal still counts."""
+
 _SENDER = re.compile(r"[0-9a-f]{40}")
+_REASON = re.compile(r"[a-z_]{1,40}")
 
 
 @dataclass(frozen=True, slots=True)
 class DrainTask:
     """One page of a drain. `sender` is the sender's id, a hash. `since` is when all services know that the sender may
     send again, and the drain runs: another reconnect begins another drain. `cursor` is where the page begins, "" for
-    the first; `page` counts from 0. `after_limit`: it runs because a rate limit is over, and not after a reconnect; the
-    log says so.
+    the first; `page` counts from 0. `reason` is why it was begun. Only the log uses it, so it may be a word of a newer
+    version.
     """
 
     sender: str
@@ -36,7 +54,7 @@ class DrainTask:
     correlation_id: str
     cursor: str = ""
     page: int = 0
-    after_limit: bool = False
+    reason: str = RECONNECTED
 
     @property
     def name(self) -> str:
@@ -45,7 +63,9 @@ class DrainTask:
 
 
 def drain_body(drain: DrainTask) -> dict[str, str | int]:
-    """The JSON body of the task."""
+    """The JSON body of the task. Earlier versions know no `reason`: for them a drain is begun by a reconnection, unless
+    it has `after_limit`.
+    """
     return {
         "v": VERSION,
         "sender": drain.sender,
@@ -53,7 +73,8 @@ def drain_body(drain: DrainTask) -> dict[str, str | int]:
         "cursor": drain.cursor,
         "page": drain.page,
         "correlation_id": drain.correlation_id,
-        **({"after_limit": True} if drain.after_limit else {}),
+        "reason": drain.reason,
+        **({"after_limit": True} if drain.reason == LIMIT_OVER else {}),
     }
 
 
@@ -80,7 +101,15 @@ def parse_drain(body: Any) -> DrainTask:
         raise TaskInvalid("The task needs a correlation_id.")
     if since is None:
         raise TaskInvalid("The task needs the moment since.")
-    return DrainTask(sender, since, correlation_id, cursor, page, body.get("after_limit") is True)
+    return DrainTask(sender, since, correlation_id, cursor, page, _reason_in(body))
+
+
+def _reason_in(body: Mapping[str, Any]) -> str:
+    """Why the drain was begun, also if an earlier version made the task. Raises TaskInvalid."""
+    reason = body.get("reason", LIMIT_OVER if body.get("after_limit") is True else RECONNECTED)
+    if not (isinstance(reason, str) and _REASON.fullmatch(reason)):
+        raise TaskInvalid("The task needs a reason of a-z and _, if it has one.")
+    return reason
 
 
 def _text(moment: datetime) -> str:

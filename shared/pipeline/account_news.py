@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from shared import logs
+from shared.domain.drains import ACCOUNT_NEWS, RECONNECTED
 from shared.domain.events import CHANGED_AT
-from shared.domain.marks import Marks, account_connected, account_disconnected, unblocked
+from shared.domain.marks import Marks, account_connected, account_disconnected, is_reconnected, unblocked
 from shared.domain.record import Delivery
 from shared.domain.state_changes import AccountConnected, AccountDisconnected, AccountReinstated
 from shared.domain.tenants import Sender
@@ -22,12 +23,12 @@ class AccountNews:
     meantime an operator may have connected the sender again, or given it to another tenant.
 
     A ban changes nothing here: the next send is refused with a code that blocks the sender, and that block is probed.
-    `start_drain` wakes the waiting messages of the sender with this id (`Sender.id`).
+    `start_drain` wakes the waiting messages of the sender with this id (`Sender.id`), for this reason.
     """
 
     store: Store
     tenants: Tenants
-    start_drain: Callable[[str], None]
+    start_drain: Callable[[str, str], None]
 
     def apply(self, record: Delivery, channel: Channel) -> None:
         """Apply what the event says, if anything. Raises StoreUnavailable and RegistryUnavailable."""
@@ -75,7 +76,8 @@ class AccountNews:
 
         before, after = self.store.change_marks(sender.id, connected)
         if (before.disconnected or before.block) and not after.disconnected:
-            self.start_drain(sender.id)
+            # Where only a block is over, or a refusal still counts, nothing says that the sender can send.
+            self.start_drain(sender.id, RECONNECTED if is_reconnected(before, after) else ACCOUNT_NEWS)
 
 
 def _happened_at(record: Delivery) -> datetime:

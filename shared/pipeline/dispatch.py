@@ -6,7 +6,7 @@ from datetime import datetime
 
 from shared import logs
 from shared.domain.delivery.answers import Answer, Ensure, EnsureReplies, Hop, Step, TaskResult
-from shared.domain.drains import DrainTask
+from shared.domain.drains import RECONNECTED, DrainTask
 from shared.domain.errors import QueueUnavailable, RegistryUnavailable, RegistryUnreadable
 from shared.domain.limits import Limits
 from shared.domain.record import Delivery, State, Task
@@ -60,12 +60,12 @@ class TaskDispatch:
         """Make the record's task, for when it is due. Raises QueueUnavailable and RegistryUnavailable."""
         self.queue.ensure(*own_task(record, pair_of(record, self.tenants)))
 
-    def start_drain(self, sender: str, after_limit: bool = False) -> None:
-        """Wake the waiting messages of a sender (`Sender.id`) that may send again. It only hurries: each message also
-        hops by itself, so a queue that is down is only logged.
+    def start_drain(self, sender: str, reason: str = RECONNECTED) -> None:
+        """Wake the waiting messages of a sender (`Sender.id`) that may send again. `reason` is why it may. It only
+        hurries: each message also hops by itself, so a queue that is down is only logged.
         """
         try:
-            self.queue.ensure_drain(DrainTask(sender, self.clock.now(), self.clock.token(), after_limit=after_limit))
+            self.queue.ensure_drain(DrainTask(sender, self.clock.now(), self.clock.token(), reason=reason))
         except QueueUnavailable as error:
             logs.event("unexpected_error", severity="WARNING", reason=error.code, stage="drain")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from shared import logs
 from shared.domain.delivery.answers import Ensure
 from shared.domain.delivery.drain import drain
-from shared.domain.drains import DrainTask
+from shared.domain.drains import RECONNECTED, DrainTask
 from shared.domain.errors import TaskInvalid, UnknownState
 from shared.domain.guards import SENDER_REMOVED
 from shared.domain.limits import Limits
@@ -18,9 +18,6 @@ from shared.pipeline.channels import Channels
 from shared.pipeline.dispatch import TaskDispatch
 from shared.pipeline.ports import Channel, Cursor, Store, Tenants
 from shared.pipeline.sender_pace import give_back
-
-LIMIT_OVER = "limit_over"
-"""Why messages were woken: the provider's limit on the sender's messages a second is over."""
 
 PAGE = 200
 """Waiting messages of a tenant that one task looks at. Each that it wakes costs a write and a task."""
@@ -57,15 +54,13 @@ class Drain:
 
     def _page(self, task: DrainTask, sender: Sender) -> Drained:
         if task.page == 0:
-            if not task.after_limit:
+            if task.reason == RECONNECTED:
                 logs.event("tenant_reconnected", **self._about(sender))
             give_back(self.store, self.limits, sender, task.since)
         page = self.store.listed(Listing.PENDING, sender.tenant, _cursor_in(task), PAGE)
         ours = sorted((record for record in page.records if _is_of(record, sender)), key=_age)
         woken = sum(self._wake(record.key, task) for record in ours)
-        logs.event(
-            "sender_drained", **self._about(sender), count=woken, reason=LIMIT_OVER if task.after_limit else None
-        )
+        logs.event("sender_drained", **self._about(sender), count=woken, reason=task.reason)
         if page.ends_at is not None:
             self.dispatch.queue.ensure_drain(_following(task, page.ends_at))
         return Drained(woken, more=page.ends_at is not None)

@@ -8,6 +8,7 @@ from datetime import datetime
 from shared import logs
 from shared.domain import marks
 from shared.domain.calls import is_call
+from shared.domain.drains import LIMIT_OVER
 from shared.domain.errors import StoreUnavailable, UnknownState
 from shared.domain.guards import PROVIDER_DOWN, Elect, Go, Guard, Wait
 from shared.domain.identity import sender_id
@@ -159,7 +160,7 @@ class SenderMarks:
         if marks.is_reconnected(before, after):
             self.dispatch.start_drain(_id(record))
         elif marks.lets_go(before, after, self.limits.waits):
-            self.dispatch.start_drain(_id(record), after_limit=True)
+            self.dispatch.start_drain(_id(record), LIMIT_OVER)
         log_outage("provider", before, after, self.clock.now(), phone_number_id=self._public_id(record))
         return after
 

@@ -136,7 +136,7 @@ def test_waiting_messages_go_once_their_tenant_is_resumed(stack: Stack, contacts
     contact = waiting(stack, contacts, number, "suspended")
     assert stack.texts(contact) == []
     pombo(stack, "tenants", "resume", "paused")
-    stack.wait_until(lambda: stack.logs("tenant_reconnected", tenant="paused"), "the drain begins", 20)
+    stack.wait_until(lambda: stack.logs("sender_drained", tenant="paused", reason="resumed"), "the drain begins", 20)
     stack.wait_quiet(contact, ["hello"])
 
 

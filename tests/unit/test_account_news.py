@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shared.domain.events import CHANGED_AT
-from shared.domain.marks import Block, Credential, Disconnected, Marks
+from shared.domain.marks import Block, Credential, Disconnected, Marks, RefusedCredential
 from shared.domain.record import Delivery, Kind
 from shared.domain.state_changes import (
     AccountBanned,
@@ -42,6 +42,7 @@ class World:
     lines: Lines
     caplog: pytest.LogCaptureFixture
     drained: list[str] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
 
     def severities(self) -> list[str]:
         return [record.levelname for record in self.caplog.records]
@@ -54,8 +55,12 @@ class World:
         known = {name: Tenant(name) for name in ("default", "acme", "globex")}
         tenants = FakeTenants(known, [self.first, SECOND, ELSEWHERE, OF_ANOTHER_TENANT], [OF_ENVIRONMENT])
         channel: Any = Channel(news=(change,))
-        news = AccountNews(self.store, tenants, self.drained.append)
+        news = AccountNews(self.store, tenants, self.start_drain)
         news.apply(self.event(tenant, received, happened), channel)
+
+    def start_drain(self, sender: str, reason: str) -> None:
+        self.drained.append(sender)
+        self.reasons.append(reason)
 
     def event(self, tenant: str, received: float, happened: float | None) -> Delivery:
         time = {} if happened is None else {CHANGED_AT: int(at(happened).timestamp())}
@@ -163,6 +168,22 @@ def test_connection_lifts_blocks_and_disconnection_of_the_account_only(world: Wo
     assert world.disconnected() == [ELSEWHERE, OF_ANOTHER_TENANT, OF_ENVIRONMENT]
     assert world.blocked() == [ELSEWHERE, OF_ANOTHER_TENANT, OF_ENVIRONMENT]
     assert world.drained == [FIRST.id, SECOND.id]
+    assert set(world.reasons) == {"reconnected"}
+
+
+@pytest.mark.parametrize(
+    "marks",
+    [
+        Marks(block=BLOCK),
+        Marks(disconnected=Disconnected("ACCOUNT_DELETED", at(-9)), refused=RefusedCredential("a", 190, at(-9))),
+    ],
+    ids=["only blocked", "also refused"],
+)
+def test_connected_account_says_nothing_of_a_number_that_may_not_send(world: World, marks: Marks) -> None:
+    world.put(marks)
+    world.apply(ADDED)
+    assert world.drained == [FIRST.id, SECOND.id]
+    assert set(world.reasons) == {"account_news"}
 
 
 def test_connection_of_any_account_lifts_the_block_of_the_environments_sender(world: World) -> None:

@@ -1,13 +1,14 @@
 """The drain of one message, and a page of a drain: what is woken, once, and what keeps its wait."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from shared.domain.delivery.answers import Ensure
 from shared.domain.delivery.drain import drain
-from shared.domain.drains import DrainTask
+from shared.domain.drains import ACCOUNT_NEWS, LIMIT_OVER, RESUMED, SENDER_CHANGED, DrainTask
 from shared.domain.errors import QueueUnavailable, TaskInvalid
 from shared.domain.record import Attempt, Delivery, Kind, State, Task
 from shared.pipeline.drain import PAGE, Drained
@@ -117,6 +118,17 @@ def test_pages_follow_one_another_and_wake_each_message_once(world: World) -> No
     assert len({drain.name for drain in (DRAIN, *world.queue.drains)}) == 3
     assert len(world.lines("tenant_reconnected")) == 1, "as the drain begins"
     assert [line["count"] for line in world.lines("sender_drained")] == [PAGE, PAGE, 50]
+
+
+@pytest.mark.parametrize("reason", [LIMIT_OVER, RESUMED, SENDER_CHANGED, ACCOUNT_NEWS, "a_newer_one"])
+def test_only_a_drain_after_a_reconnect_says_that_the_sender_is_connected(world: World, reason: str) -> None:
+    add_many(world, PAGE + 1)
+    world.drain(replace(DRAIN, reason=reason))
+    world.drain(world.queue.drains.pop())
+    assert world.lines("tenant_reconnected") == []
+    world.drain(replace(DRAIN, since=at(9)))
+    assert len(world.lines("tenant_reconnected")) == 1
+    assert [line["reason"] for line in world.lines("sender_drained")] == [reason, reason, "reconnected"]
 
 
 def test_repeated_page_adds_no_generation_and_makes_the_same_tasks(world: World) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shared.domain.drains import DRAIN_PATH, DrainTask, drain_body, parse_drain
+from shared.domain.drains import DRAIN_PATH, LIMIT_OVER, RECONNECTED, RESUMED, DrainTask, drain_body, parse_drain
 from shared.domain.errors import TaskInvalid, TokenCheck, UnknownState
 from shared.domain.identity import stable_hash
 from shared.domain.tasks import CHECK_BODY
@@ -22,6 +22,7 @@ BODY: dict[str, Any] = {
     "cursor": "a cursor",
     "page": 3,
     "correlation_id": "corr_0001",
+    "reason": "reconnected",
 }
 
 
@@ -29,11 +30,26 @@ def test_body_of_a_drain_is_read_back_as_the_same_drain() -> None:
     assert drain_body(DRAIN) == BODY
     assert json.loads(json.dumps(drain_body(DRAIN))) == BODY
     assert parse_drain(BODY) == DRAIN
-    after_limit = replace(DRAIN, after_limit=True)
-    assert drain_body(after_limit) == {**BODY, "after_limit": True}
-    assert parse_drain(drain_body(after_limit)) == after_limit
+    resumed = replace(DRAIN, reason=RESUMED)
+    assert drain_body(resumed) == {**BODY, "reason": "resumed"}
+    assert parse_drain(drain_body(resumed)) == resumed
     first = DrainTask(SENDER, NOW, "corr_0001")
     assert parse_drain(drain_body(first)) == first
+
+
+@pytest.mark.parametrize(("said", "reason"), [({}, RECONNECTED), ({"after_limit": True}, LIMIT_OVER)])
+def test_drain_of_an_earlier_version_keeps_its_reason(said: dict[str, Any], reason: str) -> None:
+    earlier = {name: value for name, value in BODY.items() if name != "reason"} | said
+    assert parse_drain(earlier) == replace(DRAIN, reason=reason)
+    again = drain_body(replace(DRAIN, reason=reason))
+    assert {name: again.get(name) for name in earlier} == earlier, "an earlier version reads the same in it"
+    assert again.get("after_limit") == said.get("after_limit")
+
+
+def test_reason_of_a_newer_version_is_only_carried_on() -> None:
+    newer = replace(DRAIN, reason="a_newer_one")
+    assert parse_drain({**BODY, "reason": "a_newer_one"}) == newer
+    assert drain_body(newer) == {**BODY, "reason": "a_newer_one"}
 
 
 def test_name_of_a_drain_depends_on_sender_reconnect_and_page_alone() -> None:
@@ -41,7 +57,7 @@ def test_name_of_a_drain_depends_on_sender_reconnect_and_page_alone() -> None:
     others = [replace(DRAIN, sender="0f" * 20), replace(DRAIN, since=at(1)), replace(DRAIN, page=4)]
     assert len({DRAIN.name, *(other.name for other in others)}) == 4
     elsewhere = NOW.astimezone(timezone(timedelta(hours=5)))
-    same = replace(DRAIN, since=elsewhere, cursor="another", correlation_id="other_id")
+    same = replace(DRAIN, since=elsewhere, cursor="another", correlation_id="other_id", reason=RESUMED)
     assert same.name == DRAIN.name
 
 
@@ -72,6 +88,7 @@ def test_check_of_the_token_is_no_drain() -> None:
         *(("cursor", value) for value in (None, 5, "x" * 2049)),
         *(("page", value) for value in (None, "1", 1.0, True, -1)),
         *(("correlation_id", value) for value in (None, 5, "short", "with space")),
+        *(("reason", value) for value in (None, 5, "", "Limit", "limit over", "a" * 41, "resumed\n")),
     ],
     ids=lambda value: repr(value)[:20],
 )

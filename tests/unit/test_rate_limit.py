@@ -14,7 +14,7 @@ import pytest
 from shared.domain.delivery.answers import Answer, Step, TaskResult
 from shared.domain.delivery.changes import write
 from shared.domain.delivery.operator import cancel
-from shared.domain.drains import DrainTask
+from shared.domain.drains import LIMIT_OVER, DrainTask
 from shared.domain.errors import StoreUnavailable
 from shared.domain.guards import Go, Guard, Wait, outbound_guard
 from shared.domain.identity import Echo
@@ -295,7 +295,7 @@ def test_accepted_send_deletes_the_mark_and_drains_after_a_limit_that_lasted(
     for key in "ab":
         world.process(world.add(key))
     assert world.marks.limited is None
-    assert [(drain.sender, drain.after_limit) for drain in world.queue.drains] == [(ID, True)] * drains
+    assert [(drain.sender, drain.reason) for drain in world.queue.drains] == [(ID, LIMIT_OVER)] * drains
     assert world.store.asked["change_marks"] == 2, "one by the test, and one deletion"
 
 
@@ -332,11 +332,9 @@ def test_limited_message_is_settled_although_its_mark_cannot_be_written(
 
 def test_drain_after_a_limit_says_so_and_not_that_the_sender_was_connected(world: World) -> None:
     world.add("a")
-    world.drain(DrainTask(ID, NOW, "correlation-9", after_limit=True))
+    world.drain(DrainTask(ID, NOW, "correlation-9", reason=LIMIT_OVER))
     assert world.lines("tenant_reconnected") == []
-    world.drain(DrainTask(ID, NOW, "correlation-9"))
-    assert len(world.lines("tenant_reconnected")) == 1
-    assert [line.get("reason") for line in world.lines("sender_drained")] == ["limit_over", None]
+    assert [line["reason"] for line in world.lines("sender_drained")] == ["limit_over"]
 
 
 # ---- many messages, in time that only the queue passes

@@ -17,7 +17,7 @@ from click.testing import CliRunner, Result
 from cli.commands import pombo
 from cli.registry import context, drains, handler_of_tenant, senders, tenants
 from shared.bootstrap import connect
-from shared.domain.drains import DrainTask
+from shared.domain.drains import RESUMED, DrainTask
 from shared.domain.errors import QueueUnavailable, SecretsUnavailable
 from shared.domain.identity import credential_fingerprint, message_event_id, sender_id
 from shared.domain.marks import RefusedCredential
@@ -500,7 +500,7 @@ def test_waiting_messages_take_new_places_only_when_pace_or_credential_changes(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drained: list[str] = []
-    monkeypatch.setattr(senders, "start_drains", lambda ids, _: drained.extend(ids))
+    monkeypatch.setattr(senders, "start_drains", lambda ids, *_: drained.extend(ids))
     desk("tenants", "add", "bakery")
     id = desk.json("senders", "add", "--tenant", "bakery", *NUMBER)["id"]
     changes = ["--per-second=2", "--per-second=2", "--display=Ana", "--no-pace", f"--credential={MINE}"]
@@ -510,7 +510,7 @@ def test_waiting_messages_take_new_places_only_when_pace_or_credential_changes(
 
 def test_resume_wakes_a_sender_that_only_a_newer_version_can_read(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     drained: list[str] = []
-    monkeypatch.setattr(tenants, "start_drains", lambda ids, _: drained.extend(ids))
+    monkeypatch.setattr(tenants, "start_drains", lambda ids, *_: drained.extend(ids))
     desk("tenants", "add", "bakery")
     id = desk.json("senders", "add", "--tenant", "bakery", *NUMBER)["id"]
     (found,) = desk.store.entries([sender_name(id)])
@@ -578,8 +578,30 @@ def test_drain_begins_by_the_clock_of_the_store(monkeypatch: pytest.MonkeyPatch)
     queue, running = Queue(), SimpleNamespace(runs=True, store=SimpleNamespace(time=lambda: NOW))
     monkeypatch.setattr(drains, "deciding", lambda *_, **__: SimpleNamespace(running=running, settings=None))
     monkeypatch.setattr(drains, "build_queue", lambda _: queue)
-    drains.start_drains(["a" * 40], Path())
+    drains.start_drains(["a" * 40], Path(), RESUMED)
     assert [(drain.sender, drain.since) for drain in queue.drains] == [("a" * 40, NOW + timedelta(seconds=6))]
+
+
+CHANGES = [
+    (("senders", "set", "200", "--per-second", "1"), "sender_changed"),
+    (("senders", "set", "200", "--credential", MINE), "sender_changed"),
+    (("senders", "reconnect", "200", "--token", "-"), "reconnected"),
+    (("tenants", "resume", "bakery"), "resumed"),
+]
+
+
+@pytest.mark.parametrize(("command", "reason"), CHANGES)
+def test_only_a_reconnect_begins_a_drain_as_one(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], reason: str
+) -> None:
+    """A resumed tenant's number may still be unable to send, and so may one whose pace was changed."""
+    queue, running = Queue(), SimpleNamespace(runs=True, store=SimpleNamespace(time=lambda: NOW))
+    monkeypatch.setattr(drains, "deciding", lambda *_, **__: SimpleNamespace(running=running, settings=None))
+    monkeypatch.setattr(drains, "build_queue", lambda _: queue)
+    desk("tenants", "add", "bakery")
+    desk("senders", "add", "--tenant", "bakery", *NUMBER)
+    desk(*command, given=TOKEN)
+    assert [drain.reason for drain in queue.drains] == [reason]
 
 
 @pytest.mark.parametrize(

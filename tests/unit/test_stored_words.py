@@ -16,6 +16,7 @@ from shared import domain
 from shared.domain import (
     calls,
     dead_letters,
+    drains,
     errors,
     events,
     guards,
@@ -96,6 +97,10 @@ def test_values_of_an_enum_are_stable(words: type[StrEnum]) -> None:
         (
             (guards.PROVIDER_DOWN, guards.BACKEND_DOWN, guards.REAUTH_REQUIRED),
             ("provider_down", "backend_down", "WHATSAPP_REAUTH_REQUIRED"),
+        ),
+        (
+            (drains.RECONNECTED, drains.LIMIT_OVER, drains.RESUMED, drains.SENDER_CHANGED, drains.ACCOUNT_NEWS),
+            ("reconnected", "limit_over", "resumed", "sender_changed", "account_news"),
         ),
         (
             (guards.SUSPENDED, guards.SENDER_REMOVED, guards.CREDENTIALS_UNAVAILABLE, guards.PACED, guards.BUSY),
@@ -351,6 +356,7 @@ SAYS_SOMETHING = {
     ("Tenant", "state"): tenants.TenantState.ACTIVE,
     ("Sender", "order"): tenants.Order.CONTACT,
     ("Pace", "burst"): 1,
+    ("DrainTask", "reason"): drains.RECONNECTED,
     ("Conversation", "state"): ConversationState.OPEN,
     ("Thread", "is_ordered"): True,
     ("HandlerFailed", "origin"): verdicts.Origin(),
