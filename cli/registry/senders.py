@@ -22,7 +22,7 @@ from cli.registry.context import (
 )
 from cli.registry.drains import drain_of, start_drains
 from cli.registry.early_events import offer_early, replay_early
-from cli.registry.reconnect import reconnected
+from cli.registry.reconnect import reconnected, what_follows
 from cli.registry.sender_options import (
     burst_option,
     check_id,
@@ -271,7 +271,7 @@ def reconnect(id: str, token: str, as_json: bool, data_dir: Path) -> None:
     context = open_registry(data_dir)
     sender = reconnected(context, _find(context, id), secret, drain_of(data_dir))
     one = with_auth(context, sender)
-    sentence = f"Reconnected sender {sender.id}. Pombo sends its waiting messages."
+    sentence = f"Reconnected sender {sender.id}. {what_follows(context, sender)}"
     say(as_json, output.sender_as_dict(one.sender, one.auth), sentence)
 
 

@@ -549,6 +549,28 @@ def test_reconnect_replaces_the_token_of_the_sender_that_is_named(desk: Desk) ->
     assert (shown["id"], shown["auth"]["state"]) == (id, "connected")
 
 
+def test_reconnect_says_whether_the_waiting_messages_are_sent(desk: Desk) -> None:
+    desk("tenants", "add", "bakery")
+    desk("senders", "add", "--tenant", "bakery", *NUMBER)
+    reconnect = ("senders", "reconnect", "200", "--token", "-")
+    assert "Pombo sends its waiting messages." in desk(*reconnect, given=TOKEN)
+    desk("tenants", "suspend", "bakery")
+    said = desk(*reconnect, given=TOKEN)
+    assert "sends its waiting" not in said
+    assert "Its messages wait: tenant bakery is suspended. pombo tenants resume bakery begins to send them." in said
+    desk("tenants", "resume", "bakery")
+    assert "Pombo sends its waiting messages." in desk(*reconnect, given=TOKEN)
+
+
+def test_reconnect_of_a_tenant_that_only_a_newer_version_can_read_is_told(desk: Desk) -> None:
+    desk("tenants", "add", "bakery")
+    desk("senders", "add", "--tenant", "bakery", *NUMBER, "--token", "-", given="old")
+    (found,) = desk.store.entries([tenant_name("bakery")])
+    assert found
+    assert desk.store.commit_entries([EntryWrite(found.name, "bakery", {"newer": 1}, found.version)])
+    assert "Reconnected sender " in desk("senders", "reconnect", "200", "--token", "-", given=TOKEN)
+
+
 def test_end_of_a_token_is_told_when_it_is_given(desk: Desk) -> None:
     desk("tenants", "add", "bakery")
     add = ("senders", "add", "--tenant", "bakery", *NUMBER, "--token", "-")

@@ -1010,10 +1010,37 @@ def test_checks_while_in_doubt_are_a_wait_for_the_receipt() -> None:
     assert moment.sentence == "Waiting for a delivery receipt; checked 2 times, the last at 12:00:02 UTC."
 
 
-@pytest.mark.parametrize("reason", ["blocked", "limited", "WHATSAPP_REAUTH_REQUIRED", "provider_down", "suspended"])
+SHOWN = (
+    *("blocked", "limited", "WHATSAPP_REAUTH_REQUIRED", "provider_down"),
+    *("suspended", "sender_removed", "credentials_unavailable"),
+)
+
+
+@pytest.mark.parametrize("reason", SHOWN)
 def test_message_without_attempts_has_the_reason_of_its_wait(reason: str) -> None:
     (reply,) = build([pending()], [waiting(0, reason)]).replies
     assert (reply.shown, reply.why) == ("pending", reason)
+
+
+@pytest.mark.parametrize("answer", ["limited", "credential_refused", "blocked", "provider_down", "retry"])
+@pytest.mark.parametrize("reason", [*SHOWN, "predecessor", "paced", "provider_probe", "something newer"])
+def test_tried_message_has_the_reason_of_its_last_wait(answer: str, reason: str) -> None:
+    """As its tenant is suspended after its number was refused, so that the summary says what the last moment says."""
+    timeline = build([tried(answer)], [waiting(5, "WHATSAPP_REAUTH_REQUIRED"), waiting(9, reason)])
+    assert timeline.replies[0].why == (reason if reason in SHOWN else "waiting")
+    assert timeline.events[-1].sentence.startswith(sentences(pending(), lines=(waiting(9, reason),))["waiting"][:-1])
+
+
+@pytest.mark.parametrize("answer", ["limited", "blocked", "provider_down"])
+def test_answer_that_is_newer_than_the_wait_is_the_reason(answer: str) -> None:
+    record = tried("retry", answer)
+    assert build([record], [waiting(5, "suspended")]).replies[0].why == answer
+    assert build([record]).replies[0].why == answer
+
+
+def test_suspension_does_not_hide_that_a_message_is_in_doubt() -> None:
+    record = tried("lost", state=State.IN_DOUBT, doubt_until=at(200))
+    assert build([record], [waiting(9, "suspended")]).replies[0].why == "in_doubt"
 
 
 def test_past_reason_to_wait_is_not_the_current_one() -> None:

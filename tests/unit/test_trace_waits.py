@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli.commands import pombo
-from shared.domain.record import Delivery, Kind, State
+from shared.domain.record import Attempt, Delivery, Kind, State
 from shared.domain.turns import position, turn_id
 from shared.pipeline.lanes import MOST_PASSED_OVER
 from shared.stores.sqlite.store import SqliteStore
@@ -202,6 +202,24 @@ def test_nothing_is_said_of_the_one_ahead_at_a_wait_that_is_over(desk: Desk) -> 
     desk.log(message, "predecessor", -9)
     desk.log(message, "provider_down", -5)
     assert "waits for" not in desk.trace(SECOND)
+
+
+def test_refused_message_of_a_suspended_tenant_waits_for_its_resumption_only(desk: Desk) -> None:
+    refused = Attempt(desk.at(-30), 1, "credential_refused", 190)
+    message = desk.keep(FIRST, attempts_log=(refused,), due_at=desk.at(600))
+    desk.log(message, "WHATSAPP_REAUTH_REQUIRED", -20)
+    assert "Message is pending (WHATSAPP_REAUTH_REQUIRED): " in desk.trace(FIRST)
+    desk.log(message, "suspended", -5)
+    assert "Message is pending (suspended): " in desk.trace(FIRST)
+    (reply,) = json.loads(desk.trace(FIRST, "--json"))["replies"]
+    assert reply["why"] == "suspended"
+
+
+def test_refused_message_that_is_behind_another_one_names_it(desk: Desk) -> None:
+    desk.keep(FIRST)
+    refused = Attempt(desk.at(-30), 1, "credential_refused", 190)
+    desk.log(desk.keep(SECOND, after=FIRST, attempts_log=(refused,)), "predecessor", -5)
+    assert "Message is pending (waiting for aaaaaaaa): " in desk.trace(SECOND)
 
 
 @pytest.mark.parametrize("state", [State.LEASED, State.IN_DOUBT])

@@ -9,7 +9,15 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from shared.domain.guards import PREDECESSOR, PROVIDER_DOWN, REAUTH_REQUIRED, SUSPENDED, TURN
+from shared.domain.guards import (
+    CREDENTIALS_UNAVAILABLE,
+    PREDECESSOR,
+    PROVIDER_DOWN,
+    REAUTH_REQUIRED,
+    SENDER_REMOVED,
+    SUSPENDED,
+    TURN,
+)
 from shared.domain.messages import Message
 from shared.domain.rate_limit import LIMITED
 from shared.domain.record import CANCELLED, Delivery, Kind, State, Task, is_cancelled
@@ -24,6 +32,12 @@ __all__ = ["Moment", "ReceivedContent", "Reply", "Timeline", "build", "from_log_
 
 GONE = "gone"
 """Shown if the record no longer exists."""
+
+WAITING, IN_DOUBT = "waiting", "in_doubt"
+"""Why a message is pending: a backoff, another message or its number's pace; and an attempt whose answer was lost."""
+
+SHOWN_WAITS = ("blocked", LIMITED, REAUTH_REQUIRED, PROVIDER_DOWN, SUSPENDED, SENDER_REMOVED, CREDENTIALS_UNAVAILABLE)
+"""What a task waits for that is shown by its own name. Anything else is `waiting`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,14 +204,14 @@ _INBOUND_SHOWN: Mapping[State, str] = {
 
 def _why(record: Delivery) -> str:
     if record.state is State.IN_DOUBT:
-        return "in_doubt"
+        return IN_DOUBT
     last = record.attempts_log[-1].answer if record.attempts_log else ""
     return {
         "limited": "limited",
         "blocked": "blocked",
         "credential_refused": REAUTH_REQUIRED,
         "provider_down": PROVIDER_DOWN,
-    }.get(last, "waiting")
+    }.get(last, WAITING)
 
 
 def _said_of(waiting: Waiting | None, known: Mapping[str, Delivery], key: str, reason: str, since: datetime) -> str:
@@ -212,11 +226,13 @@ def _said_of(waiting: Waiting | None, known: Mapping[str, Delivery], key: str, r
 
 
 def _reply(record: Delivery, waits_for: str, waiting: Waiting | None) -> Reply:
-    """`waits_for`: what its last task waited for; the record knows only its attempts."""
+    """`waits_for`: what its last task waited for since its last attempt. That counts more than the attempt, all that
+    the record knows: a tenant may have been suspended after its number was refused.
+    """
     word, why = shown(record)
-    if why == "waiting" and waits_for in ("blocked", LIMITED, REAUTH_REQUIRED, PROVIDER_DOWN, SUSPENDED):
-        why = waits_for
-    is_behind = why == "waiting" and waits_for in ("", PREDECESSOR)
+    if waits_for and why not in (None, IN_DOUBT):
+        why = waits_for if waits_for in SHOWN_WAITS else WAITING
+    is_behind = why == WAITING and waits_for in ("", PREDECESSOR)
     ahead = waiting.ahead.get(record.key) if waiting and is_behind else None
     content = _text(record.payload.get("content"))
     return Reply(record.key, str(record.payload.get("type", "")), content, word, why, ahead.key if ahead else None)
