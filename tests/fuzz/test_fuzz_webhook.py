@@ -55,6 +55,7 @@ EVENTS = {
     "receipt_applied", "receipt_failed", "receipt_unknown", "inbound_processing_started",
     "inbound_processing_finished", "dead_lettered",
     "outbound_enqueued", "outbound_sent", "task_refused", "task_gone", "state_unknown", "swept", "sender_checked",
+    "tenant_needs_reauth",  # news of an account
 }  # fmt: skip
 """All that may be said of any webhook, while store, queue and provider are well."""
 
