@@ -13,6 +13,7 @@ from local.terminal import WrongSettings
 from shared import config, logs
 from shared.bootstrap.adapters import build_tenants
 from shared.bootstrap.backends import build_queue
+from shared.bootstrap.secrets import is_deployment
 from shared.config import QUEUE_SETTINGS, STORE_SETTINGS, Config
 from shared.domain.limits import Limits
 from shared.operations.dead_letters import Discard, Replay
@@ -32,6 +33,8 @@ class Deciding:
 
     running: Running
     settings: Config
+    is_local: bool = True
+    """Whether the store and the queue are those of a stack on this machine, and not what the environment names."""
 
     @property
     def limits(self) -> Limits:
@@ -43,7 +46,7 @@ class Deciding:
             raise click.ClickException(
                 f"Nothing was replayed: no Pombo is running here to retry it. Start one with {self.running.start}."
             )
-        _check_tasks(self.settings)
+        _check_tasks(self.settings, self.is_local)
         queue, tenants = build_queue(self.settings), build_tenants(self.settings, self.running.registry)
         return Replay(self.running.store, queue, tenants, self.limits, SystemClock(), may_double)
 
@@ -61,13 +64,12 @@ def deciding(data_dir: Path, needs_queue: bool) -> Deciding:
     except config.ConfigError as error:
         raise WrongSettings(error.faults) from error
     _log_beside(described)
-    return Deciding(running, settings)
+    return Deciding(running, settings, described.is_local)
 
 
-def _check_tasks(settings: Config) -> None:
+def _check_tasks(settings: Config, is_local: bool) -> None:
     """Check before a replay that tasks can reach the service: otherwise a replayed letter waits for the sweep."""
-    is_cloud = settings["STORE"] == "firestore" and not settings.get("FIRESTORE_EMULATOR_HOST")
-    if is_cloud and settings.get("CLOUD_TASKS_EMULATOR_HOST"):
+    if not is_local and is_deployment(settings) and settings.get("CLOUD_TASKS_EMULATOR_HOST"):
         raise click.ClickException(
             "The records are in a project, but the tasks would go to a queue on this machine: set APP_ENV and "
             "CLOUD_TASKS_... as the internal service has them."

@@ -1,8 +1,10 @@
 """The secrets of tenants and the access tokens of senders, from the settings.
 
 Secrets are where the records are: with a deployment's records in that project's Secret Manager, on one machine in a
-file beside them. So a command that an operator runs against a deployment's Firestore writes no token to a local file.
+file beside them. So a command that an operator runs against a deployment's store writes no token to a local file.
 """
+
+from urllib.parse import urlsplit
 
 from shared.bootstrap.adapters import port
 from shared.channels.meta.webhook import PROVIDER
@@ -14,9 +16,12 @@ from shared.tenants.credentials import RegisteredCredentials, SecretCache
 
 
 def is_deployment(settings: Config) -> bool:
-    """Whether the records are a deployment's: also for an operator's command, whose APP_ENV may be local."""
+    """Whether the records are a deployment's: also for an operator's command, whose APP_ENV may be local. A deployment
+    uses Firestore itself, or Redis over TLS: staging and prod refuse a Redis without.
+    """
     is_firestore = settings["STORE"] == "firestore" and not settings.get("FIRESTORE_EMULATOR_HOST")
-    return settings["APP_ENV"] in DEPLOYED or is_firestore
+    is_redis = settings["STORE"] == "redis" and urlsplit(settings["REDIS_URL"]).scheme == "rediss"
+    return settings["APP_ENV"] in DEPLOYED or is_firestore or is_redis
 
 
 def build_secrets(settings: Config) -> Secrets:

@@ -443,8 +443,15 @@ def test_with_another_token_than_the_services_nothing_is_replayed(desk: Desk, co
     assert desk.get(letter) == letter
 
 
-def test_records_of_a_project_are_not_replayed_into_the_queue_of_this_machine(desk: Desk) -> None:
-    environment = {"STORE": "firestore", "GOOGLE_CLOUD_PROJECT": "somebodys-project"}
+@pytest.mark.parametrize(
+    "store",
+    [{"STORE": "firestore"}, {"STORE": "redis", "REDIS_URL": "rediss://127.0.0.1:9"}],
+    ids=["Firestore", "Redis"],
+)
+def test_records_of_a_project_are_not_replayed_into_the_queue_of_this_machine(
+    desk: Desk, store: dict[str, str]
+) -> None:
+    environment = {**store, "GOOGLE_CLOUD_PROJECT": "somebodys-project"}
     line = fails(desk.run("replay", "--all", "--yes", **environment))
     assert "CLOUD_TASKS" in line
 

@@ -25,6 +25,12 @@ DEPLOYED = {
 DEPLOYED_ON_REDIS = DEPLOYED | {"STORE": "redis", "REDIS_URL": "rediss://10.0.0.3:6378"}
 OPERATORS = {"STORE": "firestore", "GOOGLE_CLOUD_PROJECT": "a-project"}
 """What docs/operating.md has an operator export; APP_ENV stays local."""
+OPERATORS_ON_REDIS = OPERATORS | {"STORE": "redis", "REDIS_URL": "rediss://:word@10.0.0.3:6378/0"}
+BY_OPERATORS = pytest.mark.parametrize(
+    "given",
+    [DEPLOYED, OPERATORS, OPERATORS_ON_REDIS],
+    ids=["deployed", "an operator's command", "an operator's command on Redis"],
+)
 
 
 def settings(tmp_path: Path, service: str = CLI, **given: str) -> Config:
@@ -36,7 +42,9 @@ def settings(tmp_path: Path, service: str = CLI, **given: str) -> Config:
 
 
 @pytest.mark.parametrize(
-    "given", [DEPLOYED, DEPLOYED_ON_REDIS, OPERATORS], ids=["deployed", "on Redis", "an operator's command"]
+    "given",
+    [DEPLOYED, DEPLOYED_ON_REDIS, OPERATORS, OPERATORS_ON_REDIS],
+    ids=["deployed", "on Redis", "an operator's command", "an operator's command on Redis"],
 )
 def test_deployments_secrets_are_in_its_project(tmp_path: Path, given: dict[str, str]) -> None:
     found = settings(tmp_path, **given)
@@ -48,8 +56,14 @@ def test_deployments_secrets_are_in_its_project(tmp_path: Path, given: dict[str,
 
 @pytest.mark.parametrize(
     "given",
-    [{}, {"STORE": "firestore", "FIRESTORE_EMULATOR_HOST": "127.0.0.1:1"}, {"APP_ENV": "test"}],
-    ids=["sqlite", "firestore emulator", "test"],
+    [
+        {},
+        {"STORE": "firestore", "FIRESTORE_EMULATOR_HOST": "127.0.0.1:1"},
+        {"STORE": "redis", "REDIS_URL": "redis://127.0.0.1:6379"},
+        {"REDIS_URL": "rediss://10.0.0.3:6378"},
+        {"APP_ENV": "test"},
+    ],
+    ids=["sqlite", "firestore emulator", "redis without TLS", "sqlite beside an address of Redis", "test"],
 )
 @pytest.mark.parametrize("service", [CLI, INTERNAL])
 def test_secrets_of_one_machine_are_in_the_data_directory(tmp_path: Path, given: dict[str, str], service: str) -> None:
@@ -98,16 +112,17 @@ def test_default_app_secret_is_that_of_the_simulator(tmp_path: Path) -> None:
     assert build_onboarding(settings(tmp_path))._app is None
 
 
-@pytest.mark.parametrize("given", [DEPLOYED, OPERATORS], ids=["deployed", "an operator's command"])
+@BY_OPERATORS
 def test_deployments_tokens_go_to_meta_over_tls(tmp_path: Path, given: dict[str, str]) -> None:
     assert build_onboarding(settings(tmp_path, **given))._root == f"{GRAPH}/v25.0" == "https://graph.facebook.com/v25.0"
     own = settings(tmp_path, **given, WHATSAPP_API_BASE_URL="https://proxy.example")
     assert build_onboarding(own)._root == "https://proxy.example/v25.0"
 
 
-def test_deployments_tokens_are_not_checked_with_the_simulators_secret(tmp_path: Path) -> None:
-    assert build_onboarding(settings(tmp_path, **OPERATORS, META_APP_ID="1"))._app is None
-    own = settings(tmp_path, **OPERATORS, META_APP_ID="1", META_APP_SECRET="our-own")
+@pytest.mark.parametrize("given", [OPERATORS, OPERATORS_ON_REDIS], ids=["Firestore", "Redis"])
+def test_deployments_tokens_are_not_checked_with_the_simulators_secret(tmp_path: Path, given: dict[str, str]) -> None:
+    assert build_onboarding(settings(tmp_path, **given, META_APP_ID="1"))._app is None
+    own = settings(tmp_path, **given, META_APP_ID="1", META_APP_SECRET="our-own")
     assert build_onboarding(own)._app == App("1", "our-own")
 
 
