@@ -18,6 +18,7 @@ from shared.bootstrap.backends import RegistryStore, build_queue, build_store
 from shared.bootstrap.secrets import build_secrets
 from shared.config import QUEUE_SETTINGS, STORE_SETTINGS
 from shared.pipeline.clock import SystemClock
+from shared.pipeline.ports import Secrets
 
 NUMBER = "WHATSAPP_PHONE_NUMBER_ID"
 SECRETS_SETTINGS = STORE_SETTINGS | {"SECRET_MANAGER_EMULATOR_HOST"}
@@ -119,14 +120,16 @@ def _registry(
 ) -> Iterator[Check]:
     environ = described.environ
 
+    def secrets() -> Secrets | None:
+        return build_secrets(settings.usable(environ, wrong, SECRETS_SETTINGS)) if described.is_local else None
+
     def tenants() -> str:
         pairs = settings.usable(environ, wrong, {"APP_ENV", "TENANT_QUEUES"})["TENANT_QUEUES"]
-        return registry_checks.registry(store(), pairs)
+        return registry_checks.registry(store(), pairs, secrets())
 
     def senders() -> str:
         number = settings.usable(environ, wrong, {"APP_ENV", NUMBER})[NUMBER]
-        ours = settings.usable(environ, wrong, SECRETS_SETTINGS) if described.is_local else None
-        return registry_checks.senders(store(), store(), senders_of(number), build_secrets(ours) if ours else None)
+        return registry_checks.senders(store(), store(), senders_of(number), secrets())
 
     yield _look("registry", tenants)
     yield _look("senders", senders)

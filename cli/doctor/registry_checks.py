@@ -1,4 +1,6 @@
-"""The registry checks of doctor: whether the counts of the pairs of queues are right, and which senders cannot send."""
+"""The registry checks of doctor: whether the counts of the pairs of queues are right, which senders cannot send, and
+which tenants' handlers cannot be called.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -7,20 +9,22 @@ from typing import TypeVar
 
 from cli.doctor.checks import StoreFailed, Wrong
 from shared.domain.errors import SecretsUnavailable, StoreUnavailable, UnknownState
-from shared.domain.tenants import Sender
+from shared.domain.tenants import Sender, Tenant
 from shared.operations.registry import being_removed, queue_use, unreadable, values_of
 from shared.operations.senders import auth_of, troubled
 from shared.pipeline.ports import Secrets, Store
 from shared.pipeline.registry import EntryKind, Registry
 
 SHOWN = 5
-"""Senders in trouble that are named, and entries that cannot be read; `pombo senders list` shows all senders."""
+"""Senders and tenants in trouble that are named, and entries that cannot be read."""
 
 T = TypeVar("T")
 
 
-def registry(registry: Registry, pairs: int) -> str:
-    """Count the tenants of each pair of queues again."""
+def registry(registry: Registry, pairs: int, secrets: Secrets | None = None) -> str:
+    """Count the tenants of each pair of queues again, and look in `secrets` for the signing secrets of their own
+    handlers, unless that is None.
+    """
     _check_entries(registry)
     tenants = _of_registry(lambda: [*filter(None, values_of(registry, EntryKind.TENANT, None))])
     senders = _of_registry(lambda: sum(1 for _ in values_of(registry, EntryKind.SENDER, None)))
@@ -38,6 +42,8 @@ def registry(registry: Registry, pairs: int) -> str:
             f"{_many(beyond, 'tenant')} of {len(tenants):,} have a pair of queues beyond TENANT_QUEUES ({pairs}), so "
             "they use the shared queues: raise it, here as in the services."
         )
+    if secrets:
+        _check_handlers(tenants, secrets)
     busiest = f", at most {max(counted.values()):,} on one of {pairs} pairs of queues" if counted else ""
     return f"{_many(len(tenants), 'tenant')} beside default ({active:,} active), {_many(senders, 'sender')}{busiest}."
 
@@ -54,6 +60,19 @@ def _check_entries(registry: Registry) -> None:
         raise Wrong(
             f"The removal of {_many(len(removed), 'sender')} has not ended: {_some(removed)}. Until it ends, no tenant "
             "has or can add their numbers. Unless it is running now, run pombo senders remove again."
+        )
+
+
+def _check_handlers(tenants: Iterable[Tenant], secrets: Secrets) -> None:
+    without = [
+        f"{tenant.id} has no secret {tenant.handler.secret}"
+        for tenant in tenants
+        if tenant.handler and _of_registry(partial(secrets.newest, tenant.handler.secret)) is None
+    ]
+    if without:
+        raise Wrong(
+            f"The handlers of {_many(len(without), 'tenant')} cannot be called: {_some(without)}. What their customers "
+            "write waits until pombo tenants set ID --handler-secret - stores the secret again."
         )
 
 

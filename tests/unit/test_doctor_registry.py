@@ -14,7 +14,7 @@ from cli.doctor.command import examine
 from cli.running import Described
 from shared.domain.errors import StoreUnavailable
 from shared.domain.marks import Block, Credential, RefusedCredential
-from shared.domain.tenants import QueueUse, Sender, Tenant
+from shared.domain.tenants import QueueUse, Sender, Tenant, TenantHandler
 from shared.operations import registry, senders
 from shared.pipeline.registry import EntryWrite
 from shared.secrets.file_secrets import FileSecrets
@@ -156,6 +156,40 @@ def test_sender_whose_secret_is_missing_is_named(store: SqliteStore, tmp_path: P
     (tmp_path / "secrets.json").chmod(0o644)
     with pytest.raises(Wrong, match="holds secrets, and others may read it"):
         registry_checks.senders(store, store, [OURS], secrets)
+
+
+def with_handlers(store: SqliteStore, *tenants: str) -> None:
+    for tenant in tenants:
+        own = TenantHandler(f"https://{tenant}.example/pombo", f"pombo-handler-{tenant}")
+        registry.set_tenant(store, Clock(), tenant, lambda it, own=own: replace(it, handler=own))
+
+
+def test_tenant_whose_handlers_secret_is_missing_is_named(store: SqliteStore, tmp_path: Path) -> None:
+    """Its customers' events wait, and only the services' logs say why."""
+    add(store, 3)
+    with_handlers(store, "t0", "t1")
+    secrets = FileSecrets(tmp_path / "secrets.json")
+    secrets.add("pombo-handler-t0", "whsec_" + "A" * 32)
+    with pytest.raises(Wrong, match=r"^The handlers of 1 tenant cannot be called: ") as wrong:
+        registry_checks.registry(store, 20, secrets)
+    assert "t1 has no secret pombo-handler-t1" in str(wrong.value)
+    assert "pombo tenants set ID --handler-secret -" in str(wrong.value)
+    secrets.add("pombo-handler-t1", "whsec_" + "A" * 32)
+    assert registry_checks.registry(store, 20, secrets).startswith("3 tenants")
+    (tmp_path / "secrets.json").chmod(0o644)
+    with pytest.raises(Wrong, match="holds secrets, and others may read it"):
+        registry_checks.registry(store, 20, secrets)
+
+
+def test_doctor_looks_for_the_handlers_secrets_of_a_stack_here(store: SqliteStore, tmp_path: Path) -> None:
+    """Elsewhere its user may not be allowed to read them."""
+    add(store, 1)
+    with_handlers(store, "t0")
+    environ = {"STORE": "sqlite", "SQLITE_PATH": str(tmp_path / "pombo.sqlite")}
+    for is_local in (True, False):
+        there = Described(environ, tmp_path / "logs.jsonl", runs=False, is_local=is_local)
+        found = {one.check: one for one in examine(there)}
+        assert found["registry"].ok is not is_local
 
 
 def test_marks_of_what_is_no_sender_are_left_out(store: SqliteStore) -> None:
