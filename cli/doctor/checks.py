@@ -81,6 +81,24 @@ def task(store: Store, queue: Queue, limits: Limits, clock: Clock, patience: flo
     raise Wrong(_not_back(found, patience))
 
 
+def drain(ping: Callable[[], None], name: str) -> str:
+    """Ask for the queue of drains, which `ping` does. Only an account that may see queues gets an answer."""
+    try:
+        ping()
+    except QueueUnavailable as error:
+        cause = type(error.__cause__).__name__
+        if cause == "PermissionDenied":
+            return f"The queue {name} was not looked for: this account may not see queues (roles/cloudtasks.viewer)."
+        if cause == "NotFound":
+            raise Wrong(
+                f"The queue {name} does not exist, so after a reconnect or a resume waiting messages go within 10 "
+                "minutes, and not at once. Check DRAIN_TASK_QUEUE_NAME; terraform apply makes the queue, as does a "
+                "start of pombo up."
+            ) from error
+        raise Wrong(f"The queue {name} cannot be looked for: {_reason(error)}.") from error
+    return f"The queue {name}, which wakes waiting messages, exists."
+
+
 def token(settings: Config, has_task_come_back: bool) -> str:
     """Call the internal service with a body that is not a task. It answers 400 if it accepts the token, 403 if not."""
     url = settings["INTERNAL_TASK_BASE_URL"]

@@ -14,7 +14,7 @@ from local import terminal
 from local.stack_files import API_KEY_FILE
 from shared import config
 from shared.bootstrap.adapters import crash_points, senders_of
-from shared.bootstrap.backends import RegistryStore, build_queue, build_store
+from shared.bootstrap.backends import RegistryStore, build_queue, build_store, ping_drain
 from shared.bootstrap.secrets import build_secrets
 from shared.config import QUEUE_SETTINGS, STORE_SETTINGS
 from shared.pipeline.clock import SystemClock
@@ -34,9 +34,9 @@ NO_STACK = "Cannot be checked: no Pombo is running here. Start one with pombo up
 def doctor(points: bool, all_settings: bool, as_json: bool, data_dir: Path) -> None:
     """Check that a Pombo is set up correctly.
 
-    Checks the store, a task's round trip, the token, the clock, the registry of tenants, the senders, the handler, the
-    API and the settings. Exit 1 if a check fails.
-    If no Pombo is running, the command checks the store that the last one left; it cannot check the task and the token.
+    Checks the store, a task's round trip, the token, the queue of drains, the clock, the registry of tenants, the
+    senders, the handler, the API and the settings. Exit 1 if a check fails. If no Pombo is running, the command checks
+    the store that the last one left; it cannot check the task, the token and the queue.
 
     \b
     Examples:
@@ -94,6 +94,10 @@ def _parts(described: Described, wrong: Mapping[str, list[str]], patience: float
     def task_check() -> str:
         return checks.task(store(), build_queue(queued()), stored().limits, clock, patience)
 
+    def drain_check() -> str:
+        of_queue = queued()
+        return checks.drain(lambda: ping_drain(of_queue), of_queue["DRAIN_TASK_QUEUE_NAME"])
+
     def beside() -> Iterator[Check]:
         yield _look("clock", lambda: checks.clock(store(), clock))
         yield from _registry(described, wrong, store)
@@ -102,12 +106,14 @@ def _parts(described: Described, wrong: Mapping[str, list[str]], patience: float
     if not described.runs:
         yield Check("task", False, NO_STACK)
         yield Check("token", False, NO_STACK)
+        yield Check("drain", False, NO_STACK)
         yield from beside()
         return
     progress(f"Waiting up to {patience:g} s for a task to complete")
     task = _look("task", task_check)
     yield task
     yield _look("token", lambda: checks.token(queued(), task.ok))
+    yield _look("drain", drain_check)
     yield from beside()
     if described.is_local:
         yield _handler(described)

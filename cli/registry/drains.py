@@ -15,6 +15,9 @@ from shared.pipeline.clock import SystemClock
 
 QUEUE_AWAY = "The queue cannot be reached, so its waiting messages go within 10 minutes."
 """A waiting message looks again by itself."""
+QUEUE_MISSING = (
+    "The queue of drains does not exist, so its waiting messages go within 10 minutes: pombo doctor says what to do."
+)
 
 
 def drain_of(data_dir: Path) -> StartDrain:
@@ -28,8 +31,14 @@ def start_drains(senders: Iterable[str], data_dir: Path, reason: str) -> None:
     """
     try:
         _start(senders, data_dir, reason)
-    except QueueUnavailable:
-        hint(QUEUE_AWAY)
+    except QueueUnavailable as error:
+        hint(why_later(error))
+
+
+def why_later(error: QueueUnavailable) -> str:
+    """Why waiting messages are not sent at once, and when they are."""
+    is_missing = type(error.__cause__).__name__ == "NotFound"
+    return QUEUE_MISSING if is_missing else QUEUE_AWAY
 
 
 def _start(senders: Iterable[str], data_dir: Path, reason: str) -> None:

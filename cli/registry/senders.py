@@ -269,9 +269,9 @@ def reconnect(id: str, token: str, as_json: bool, data_dir: Path) -> None:
     """
     secret = read_secret("--token", token) or ""
     context = open_registry(data_dir)
-    sender = reconnected(context, _find(context, id), secret, drain_of(data_dir))
+    sender, is_sending = reconnected(context, _find(context, id), secret, drain_of(data_dir))
     one = with_auth(context, sender)
-    sentence = f"Reconnected sender {sender.id}. {what_follows(context, sender)}"
+    sentence = f"Reconnected sender {sender.id}. {what_follows(context, sender, is_sending)}".rstrip()
     say(as_json, output.sender_as_dict(one.sender, one.auth), sentence)
 
 

@@ -63,3 +63,10 @@ def build_queue(settings: Config) -> Queue:
     from shared.queues.cloud_tasks import CloudTasksQueue
 
     return port(settings, "queue", CloudTasksQueue(queue_settings(settings)))
+
+
+def ping_drain(settings: Config) -> None:
+    """Raise QueueUnavailable unless the queue of drains answers. Only doctor asks."""
+    from shared.queues.cloud_tasks import CloudTasksQueue
+
+    CloudTasksQueue(queue_settings(settings)).ping_drain()

@@ -195,6 +195,16 @@ def test_a_missing_numbered_queue_fails_no_ping(emulator: Emulator) -> None:
     Queue(emulator, {"pairs": 1, "patterns": dict.fromkeys(Kind, "missing-{n}")}).port.ping()
 
 
+def test_a_missing_queue_of_drains_fails_its_own_ping_alone(emulator: Emulator) -> None:
+    """The services are ready without: waiting messages go later."""
+    port = Queue(emulator, {"drain": "no-such-queue"}).port
+    port.ping()
+    with pytest.raises(QueueUnavailable) as caught:
+        port.ping_drain()
+    assert type(caught.value.__cause__).__name__ == "NotFound", "doctor says what to do about it"
+    Queue(emulator, {"drain": emulator.queue()}).port.ping_drain()
+
+
 DRAIN = DrainTask("0e" * 20, datetime(2026, 3, 1, 12, tzinfo=UTC), CORRELATION, "a cursor", 3)
 
 

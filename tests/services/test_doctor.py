@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 import pytest
+from google.api_core.exceptions import PermissionDenied, ServiceUnavailable
 
 from cli.doctor import api_check, checks
 from cli.doctor.command import as_text, examine
@@ -25,7 +26,7 @@ from shared.bootstrap.channels import CHANNELS
 from shared.channels.meta.channel import MetaChannel
 from shared.config import SETTINGS
 from shared.domain.delivery.answers import Answer, Step, TaskResult
-from shared.domain.errors import StoreUnavailable, TaskInvalid
+from shared.domain.errors import QueueUnavailable, StoreUnavailable, TaskInvalid
 from shared.domain.identity import DOCTOR_KEY
 from shared.domain.limits import Limits
 from shared.domain.record import Kind, State, Task
@@ -34,7 +35,7 @@ from shared.pipeline.clock import SystemClock
 from shared.stores.sqlite.store import SqliteStore
 from tests.support.stack import OLD_TASK_TOKEN, TASK_TOKEN, Stack, clean_environment, cli
 
-PARTS = ("store", "task", "token", "clock", "registry", "senders")
+PARTS = ("store", "task", "token", "drain", "clock", "registry", "senders")
 SHORT = 0.5
 """Seconds that a task which will not come back is waited for."""
 
@@ -89,7 +90,7 @@ def test_failed_checks_are_marked_and_exit_with_1(stack: Stack) -> None:
     assert any(line.startswith("NO  store") for line in result.stdout.splitlines())
     assert any(line.startswith("ok  token") for line in result.stdout.splitlines())
     (line,) = result.stderr.splitlines()
-    assert line == f"pombo: 5 of {len(SETTINGS) + len(PARTS)} checks failed."
+    assert line == f"pombo: 6 of {len(SETTINGS) + len(PARTS)} checks failed."
 
 
 def test_marks_have_colours_on_a_terminal() -> None:
@@ -213,9 +214,9 @@ def test_every_fault_of_the_configuration_belongs_to_a_setting(setting: str) -> 
     [
         ("STORE", "paper", {"store", "task", "clock", "registry", "senders"}),
         ("WHATSAPP_PHONE_NUMBER_ID", "+15550100", {"senders"}),
-        ("CLOUD_TASKS_LOCATION", "no region", {"task", "token"}),
-        ("OUTBOUND_TASK_QUEUE_NAME", "inbound", {"task", "token"}),
-        ("HANDLER_TIMEOUT", "soon", {"task", "token"}),
+        ("CLOUD_TASKS_LOCATION", "no region", {"task", "token", "drain"}),
+        ("OUTBOUND_TASK_QUEUE_NAME", "inbound", {"task", "token", "drain"}),
+        ("HANDLER_TIMEOUT", "soon", {"task", "token", "drain"}),
         ("APP_ENV", "moon", set(PARTS)),
     ],
 )
@@ -359,7 +360,7 @@ def test_store_that_fails_the_read_is_reported(store: SqliteStore) -> None:
 def test_unreachable_queue_is_reported(stack: Stack) -> None:
     found = examined(described(stack, CLOUD_TASKS_EMULATOR_HOST="127.0.0.1:9"))
 
-    assert wrong(found) == ["task"]
+    assert wrong(found) == ["task", "drain"]
     assert found["task"].sentence.startswith("Cannot create a task: The task queue cannot be reached")
 
 
@@ -402,6 +403,35 @@ def test_task_that_ends_late_or_in_another_state_is_reported(store: SqliteStore)
         checks.task(store, held, Limits(), SystemClock(), SHORT)
     with pytest.raises(checks.Wrong, match="its event is dead instead of done"):
         checks.task(store, Meddling(state=State.DEAD), Limits(), SystemClock(), SHORT)
+
+
+# ---- the queue of drains
+
+
+def test_missing_queue_of_drains_is_reported_with_what_to_do(stack: Stack) -> None:
+    """Nothing else is wrong: only reconnects and resumes use it."""
+    found = examined(described(stack, DRAIN_TASK_QUEUE_NAME="no-such-queue"), patience=60)
+
+    assert wrong(found) == ["drain"]
+    assert found["drain"].sentence.startswith("The queue no-such-queue does not exist, so after a reconnect")
+    assert "terraform apply makes the queue" in found["drain"].sentence
+
+
+def test_account_that_may_not_see_queues_is_no_fault_of_the_queue() -> None:
+    def refused() -> None:
+        raise QueueUnavailable from PermissionDenied("cloudtasks.queues.get")
+
+    assert checks.drain(refused, "drain") == (
+        "The queue drain was not looked for: this account may not see queues (roles/cloudtasks.viewer)."
+    )
+
+
+def test_queue_of_drains_that_does_not_answer_is_reported() -> None:
+    def away() -> None:
+        raise QueueUnavailable from ServiceUnavailable("away")
+
+    with pytest.raises(checks.Wrong, match=r"^The queue drain cannot be looked for: The task queue cannot be reached"):
+        checks.drain(away, "drain")
 
 
 # ---- the token

@@ -94,7 +94,7 @@ def test_doctor_checks_the_store_and_names_what_it_cannot_check(left: Left) -> N
     found = {one["check"]: one for one in json.loads(result.stdout)}
     assert found["store"]["ok"]
     assert found["clock"]["ok"]
-    assert [found[name]["sentence"] for name in ("task", "token")] == [NO_STACK, NO_STACK]
+    assert [found[name]["sentence"] for name in ("task", "token", "drain")] == [NO_STACK] * 3
     assert [found[name]["ok"] for name in ("task", "token")] == [False, False]
 
 

@@ -153,8 +153,8 @@ def test_doctor_after_a_kill_reports_that_nothing_runs_and_blames_no_setting(tmp
 
     found = {one["check"]: one for one in json.loads(run(tmp_path, "doctor", "--json").stdout)}
 
-    assert [name for name, one in found.items() if not one["ok"]] == ["task", "token"]
-    assert {found[name]["sentence"] for name in ("task", "token")} == {
+    assert [name for name, one in found.items() if not one["ok"]] == ["task", "token", "drain"]
+    assert {found[name]["sentence"] for name in ("task", "token", "drain")} == {
         "Cannot be checked: no Pombo is running here. Start one with pombo up (or make run)."
     }
 

@@ -13,6 +13,8 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner, Result
+from google.api_core.exceptions import NotFound as NotFoundByGoogle
+from google.api_core.exceptions import ServiceUnavailable
 
 from cli.commands import pombo
 from cli.registry import context, drains, handler_of_tenant, senders, tenants
@@ -582,17 +584,36 @@ def test_end_of_a_token_is_told_when_it_is_given(desk: Desk) -> None:
     assert "This token ends on 2026-03-01" in desk.invoke(*add, given=TOKEN).stderr
 
 
-def test_reconnect_while_the_queue_is_down_says_when_messages_go(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("cause", "said"),
+    [(ServiceUnavailable("away"), "cannot be reached"), (NotFoundByGoogle("none"), "does not exist")],
+    ids=["away", "missing"],
+)
+def test_reconnect_without_a_queue_says_when_messages_go(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, cause: Exception, said: str
+) -> None:
+    """And not that they are sent."""
+
     def no_queue(_: str) -> None:
-        raise QueueUnavailable
+        raise QueueUnavailable from cause
 
     monkeypatch.setattr(senders, "drain_of", lambda _: no_queue)
     desk("tenants", "add", "bakery")
     id = desk.json("senders", "add", "--tenant", "bakery", *NUMBER, "--token", "-", given="old")["id"]
     result = desk.invoke("senders", "reconnect", id, "--token", "-", given=TOKEN)
-    assert result.exit_code == 0
+    assert (result.exit_code, result.stdout) == (0, f"Reconnected sender {id}.\n")
+    assert said in result.stderr
     assert "within 10 minutes" in result.stderr
     assert desk.secrets == {f"pombo-credential-bakery-{id}": ["old", TOKEN]}
+
+
+def test_reconnect_with_a_queue_says_that_messages_are_sent(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(senders, "drain_of", lambda _: lambda _: None)
+    desk("tenants", "add", "bakery")
+    id = desk.json("senders", "add", "--tenant", "bakery", *NUMBER)["id"]
+    result = desk.invoke("senders", "reconnect", id, "--token", "-", given=TOKEN)
+    assert result.stdout == f"Reconnected sender {id}. Pombo sends its waiting messages.\n"
+    assert "10 minutes" not in result.stderr
 
 
 def test_drain_begins_by_the_clock_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
