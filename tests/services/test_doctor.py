@@ -405,6 +405,12 @@ def test_task_that_ends_late_or_in_another_state_is_reported(store: SqliteStore)
         checks.task(store, Meddling(state=State.DEAD), Limits(), SystemClock(), SHORT)
 
 
+def test_page_has_a_row_for_each_check() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "operating.md").read_text()
+    rows = re.findall(r"^\| (`.*?) \|", page.split("## The configuration check")[1], re.M)
+    assert {*PARTS, "handler", "backend", "api"} <= {name for row in rows for name in re.findall(r"`([a-z]+)`", row)}
+
+
 # ---- the queue of drains
 
 
