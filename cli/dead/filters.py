@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import wraps
 from itertools import islice
@@ -10,13 +11,17 @@ from typing import Any
 
 import click
 
+from cli.running import Running
 from shared.domain.dead_letters import ERRORS, DeadLetter, DeadLetterFilter
+from shared.domain.identity import is_id_prefix
 from shared.domain.record import Kind
 from shared.operations.dead_letters import find
+from shared.operations.senders import find_sender
 from shared.pipeline.ports import Store
 
 _AGO = re.compile(r"([0-9]{1,6})\s*([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_WHOLE_ID = re.compile(r"[0-9a-f]{40}")
 _CODE = re.compile(r"-?[0-9]{1,9}")
 
 Counts = Counter[tuple[str, int | None]]
@@ -47,7 +52,7 @@ def _errors(_context: click.Context, _parameter: click.Parameter, values: tuple[
 
 _OPTIONS = (
     click.option("--tenant", help="Only this tenant's."),
-    click.option("--sender", metavar="ID", help="Only this sender's: its id in full, as pombo senders list shows it."),
+    click.option("--sender", metavar="ID", help="Only this sender's: 8 or more characters of its id."),
     click.option(
         "--since", callback=_moment, metavar="TIME", help="Only those dead since this time: UTC, or 2h, 3d, 90m ago."
     ),
@@ -85,6 +90,19 @@ def filter_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in reversed(_OPTIONS):
         filtered = option(filtered)
     return filtered
+
+
+def with_whole_sender(running: Running, wanted: DeadLetterFilter) -> DeadLetterFilter:
+    """The filter with the whole id of its sender. Raises NotFound unless it names one; a whole id may
+    be of a number that was removed, whose letters stay.
+    """
+    if wanted.sender is None:
+        return wanted
+    id = wanted.sender.rstrip("….")
+    if _WHOLE_ID.fullmatch(id):
+        return replace(wanted, sender=id)
+    ours = [sender.id for sender in running.senders if is_id_prefix(id) and sender.id.startswith(id)]
+    return replace(wanted, sender=ours[0] if ours else find_sender(running.registry, id).id)
 
 
 class Search:

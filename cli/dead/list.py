@@ -15,6 +15,7 @@ from cli.dead.filters import (
     error_of,
     filter_options,
     unread_as_text,
+    with_whole_sender,
 )
 from cli.progress import Counting
 from cli.running import data_dir_option, find
@@ -47,7 +48,8 @@ def list_letters(wanted: DeadLetterFilter, limit: int, as_json: bool, data_dir: 
       pombo dead list --tenant default --kind inbound --json
     """
     counts: Counts = Counts()
-    search = Search(find(data_dir).store, wanted)
+    running = find(data_dir)
+    search = Search(running.store, with_whole_sender(running, wanted))
     with Counting("Reading dead letters") as counting:
         letters = heapq.nlargest(
             limit, counting.each(_counted(search, counts)), key=lambda letter: (letter.at, letter.key)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from cli.dead.decision_context import Deciding, deciding
-from cli.dead.filters import Search, filter_options
+from cli.dead.filters import Search, filter_options, with_whole_sender
 from cli.dead.preview import Preview
 from cli.dead.run import Tally, in_parallel
 from cli.dead.show import find_letter, replay_sentence
@@ -157,7 +157,7 @@ def discard(asked: Selection, reason: str, data_dir: Path) -> None:
 
 
 def _search(parts: Deciding, asked: Selection) -> Search:
-    return Search(parts.running.store, asked.wanted, asked.limit)
+    return Search(parts.running.store, with_whole_sender(parts.running, asked.wanted), asked.limit)
 
 
 def _agree(preview: Preview, asked: Selection) -> None:

@@ -616,6 +616,25 @@ def test_reconnect_with_a_queue_says_that_messages_are_sent(desk: Desk, monkeypa
     assert "10 minutes" not in result.stderr
 
 
+@pytest.mark.parametrize("cut", [40, 8, "…"])
+def test_dead_letters_are_found_by_the_first_characters_of_a_sender(desk: Desk, cut: int | str) -> None:
+    desk("tenants", "add", "bakery")
+    id = desk.json("senders", "add", "--tenant", "bakery", *NUMBER)["id"]
+    for number, sender in enumerate(("200", "201")):
+        desk.store.create(an_event(number, tenant="bakery", sender=sender, **ended(State.DEAD, reason="error")))
+    asked = id[:cut] if isinstance(cut, int) else id[:12] + cut
+    assert desk.json("dead", "list", "--sender", asked)["total"] == 1
+    discard = ("dead", "discard", "--sender", asked, "--reason", "a test", "--dry-run")
+    assert desk.json(*discard)["total"] == 1
+
+
+@pytest.mark.parametrize("id", ["5b1c9a0e", "5b1c", "5b1c9a0e7c5a…"])
+def test_what_names_no_sender_is_refused_as_a_filter(desk: Desk, id: str) -> None:
+    desk("tenants", "add", "bakery")
+    for command in ("list",), ("discard", "--reason", "a test", "--yes"):
+        assert isinstance(desk.refused("dead", *command, "--sender", id), NotFound)
+
+
 def test_drain_begins_by_the_clock_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     """An operator's machine whose clock is behind would begin it before the services know of the change."""
     queue, running = Queue(), SimpleNamespace(runs=True, store=SimpleNamespace(time=lambda: NOW))
