@@ -11,6 +11,7 @@ from cli.registry import output
 from cli.registry.context import (
     RegistryContext,
     confirm_id,
+    hint,
     json_option,
     open_registry,
     providers,
@@ -34,7 +35,7 @@ from cli.registry.sender_options import (
 )
 from cli.running import data_dir_option, progress
 from shared.domain.drains import SENDER_CHANGED
-from shared.domain.errors import UnknownState
+from shared.domain.errors import SecretsUnavailable, UnknownState
 from shared.domain.marks import Marks
 from shared.domain.onboarding import Checked
 from shared.domain.tenants import Order, Sender
@@ -285,7 +286,8 @@ def remove(id: str, yes: bool, as_json: bool, data_dir: Path) -> None:
 
     The command takes 6 seconds: only when no process remembers its tenant can another one add the number.
     What its customers write from then on is dropped as unknown_sender, and can be replayed for 8 days. ID is as for
-    pombo senders show. A secret that pombo senders add or reconnect stored for it is deleted too.
+    pombo senders show. A secret that pombo senders add or reconnect stored for it is deleted too, unless another
+    sender uses it.
 
     \b
     Examples:
@@ -299,9 +301,33 @@ def remove(id: str, yes: bool, as_json: bool, data_dir: Path) -> None:
     confirm_id(f"sender {sender.id[:8]} of tenant {sender.tenant}", id, yes)
     progress("Waiting for 6 s until every process knows of it")
     gone = operations.remove_sender(context.registry, context.store, context.clock, sender.id)
-    if gone.credential == credential_name(gone):
-        context.forget_secret(gone.credential, f"Sender {gone.id}")
+    _forget_made_secret(context, gone)
     say(as_json, {"id": gone.id}, f"Removed sender {gone.id} of tenant {gone.tenant}.")
+
+
+def _forget_made_secret(context: RegistryContext, gone: Sender) -> None:
+    """Delete the secret that Pombo made for a removed sender, unless another one is sent from with it. One that the
+    operator made stays. Raises SecretsUnavailable and StoreUnavailable.
+    """
+    made = credential_name(gone)
+    if gone.credential != made and not (gone.credential and _is_left(context, made)):
+        return
+    user = next(operations.users_of_secret(context.registry, made), None)
+    if user:
+        hint(f"Its secret {made} is kept, because {user} uses it too: remove it by hand when that one no longer does.")
+    else:
+        context.forget_secret(made, f"Sender {gone.id}")
+
+
+def _is_left(context: RegistryContext, made: str) -> bool:
+    """Whether there is the secret that Pombo made for a sender before an operator named another one for it. If this
+    operator may not read it, the command only names it: it may never have been made.
+    """
+    try:
+        return context.secrets().newest(made) is not None
+    except SecretsUnavailable:
+        hint(f"If Pombo made the secret {made} for it before, that is still there: remove it by hand.")
+        return False
 
 
 def _find(context: RegistryContext, id: str) -> Sender:

@@ -13,7 +13,16 @@ from shared.domain.marks import Marks, is_refused
 from shared.domain.record import Delivery
 from shared.domain.tenants import DEFAULT_TENANT, Sender
 from shared.operations.dead_letters import PAGE, pages
-from shared.operations.registry import Decided, Invalid, NotFound, Taken, beginning_with, commit, tenant_entry
+from shared.operations.registry import (
+    Decided,
+    Invalid,
+    NotFound,
+    Taken,
+    beginning_with,
+    commit,
+    entries_of,
+    tenant_entry,
+)
 from shared.pipeline.clock import Clock
 from shared.pipeline.ports import Store
 from shared.pipeline.registry import Entry, EntryKind, EntryWrite, Registry
@@ -104,6 +113,15 @@ def find_sender(registry: Registry, id: str, providers: Iterable[str] = ()) -> S
     if found is None:
         raise NotFound("There is no such sender: pombo senders list shows their ids.")
     return read_sender(found)
+
+
+def users_of_secret(registry: Registry, name: str) -> Iterator[str]:
+    """The senders of all tenants that are sent from with the secret of this name, each in words: an operator may name
+    one secret for several. Also one that only a newer version can read. Raises StoreUnavailable.
+    """
+    for entry in entries_of(registry, EntryKind.SENDER, None):
+        if entry.fields.get("credential") == name:
+            yield f"sender {entry.name.id[:8]} of tenant {entry.tenant}"
 
 
 def set_sender(registry: Registry, clock: Clock, id: str, change: Callable[[Sender], Sender]) -> Sender:

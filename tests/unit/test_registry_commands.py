@@ -803,6 +803,41 @@ def test_secret_that_an_operator_made_outlives_the_sender(desk: Desk) -> None:
     assert desk.secrets == {"pombo-credential-bakery": [TOKEN]}
 
 
+def test_secret_that_another_sender_uses_outlives_the_one_it_was_made_for(desk: Desk) -> None:
+    for tenant in ("bakery", "florist"):
+        desk("tenants", "add", tenant)
+    id = desk.json("senders", "add", "--tenant", "bakery", *NUMBER, "--token", "-", given=TOKEN)["id"]
+    made = f"pombo-credential-bakery-{id}"
+    second = ("--provider", "meta", "--id", "201", "--account", "301", "--credential", made)
+    user = desk.json("senders", "add", "--tenant", "florist", *second)["id"]
+    result = desk.invoke("senders", "remove", id, "--yes")
+    assert f"Its secret {made} is kept, because sender {user[:8]} of tenant florist uses it too" in result.stderr
+    assert (result.exit_code, desk.secrets) == (0, {made: [TOKEN]})
+
+
+def test_secret_from_before_another_was_named_is_removed_with_its_sender(desk: Desk) -> None:
+    desk("tenants", "add", "bakery")
+    desk.secrets.add(MINE, TOKEN)
+    id = desk.json("senders", "add", "--tenant", "bakery", *NUMBER, "--token", "-", given=TOKEN)["id"]
+    desk("senders", "set", id, "--credential", MINE)
+    result = desk.invoke("senders", "remove", id, "--yes")
+    assert (result.exit_code, result.stderr, desk.secrets) == (0, "", {MINE: [TOKEN]})
+
+
+def test_secret_that_may_be_left_is_named_where_it_cannot_be_looked_for(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def not_allowed(_: str) -> None:
+        raise SecretsUnavailable
+
+    desk("tenants", "add", "bakery")
+    id = desk.json("senders", "add", "--tenant", "bakery", *NUMBER, "--credential", MINE)["id"]
+    monkeypatch.setattr(desk.secrets, "newest", not_allowed)
+    result = desk.invoke("senders", "remove", id, "--yes")
+    assert f"If Pombo made the secret pombo-credential-bakery-{id} for it before" in result.stderr
+    assert result.exit_code == 0
+
+
 def test_missing_secret_of_a_number_is_reported(desk: Desk) -> None:
     desk("tenants", "add", "bakery")
     named = ("--credential", "pombo-credential-bakery")
