@@ -295,7 +295,7 @@ def remove(id: str, yes: bool, as_json: bool, data_dir: Path) -> None:
       pombo senders remove 1065403522 --yes
     """
     context = open_registry(data_dir)
-    sender = _find(context, id)
+    sender = _find(context, id, even_being_removed=True)
     if sender.id in (ours.id for ours in context.environment):
         raise click.ClickException("This number is the environment's: WHATSAPP_PHONE_NUMBER_ID names it.")
     confirm_id(f"sender {sender.id[:8]} of tenant {sender.tenant}", id, yes)
@@ -330,6 +330,8 @@ def _is_left(context: RegistryContext, made: str) -> bool:
         return False
 
 
-def _find(context: RegistryContext, id: str) -> Sender:
+def _find(context: RegistryContext, id: str, *, even_being_removed: bool = False) -> Sender:
     ours = (sender for sender in context.environment if id in (sender.id, sender.provider_id))
-    return next(ours, None) or operations.find_sender(context.registry, id.rstrip("…."), providers())
+    return next(ours, None) or operations.find_sender(
+        context.registry, id.rstrip("…."), providers(), even_being_removed=even_being_removed
+    )

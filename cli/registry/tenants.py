@@ -131,7 +131,7 @@ def show(id: str, as_json: bool, data_dir: Path) -> None:
     """
     context = open_registry(data_dir)
     tenant = registry.find_tenant(context.registry, id)
-    senders = sum(1 for _ in entries_of(context.registry, EntryKind.SENDER, id))
+    senders = sum(1 for _ in values_of(context.registry, EntryKind.SENDER, id))
     keys = sum(key is None or key.revoked_at is None for key in values_of(context.registry, EntryKind.KEY, id))
     as_dict = {**output.tenant_as_dict(tenant), "senders": senders, "keys": keys}
     say(as_json, as_dict, "\n".join(output.tenant_lines(tenant, senders, keys)))

@@ -19,7 +19,7 @@ from shared.operations.registry import tenant_entry
 from shared.pipeline.clock import Clock
 from shared.pipeline.ports import Queue, Store
 from shared.pipeline.registry import EntryKind, Registry
-from shared.tenants.entries import READERS, read_tenant, tenant_name
+from shared.tenants.entries import READERS, is_gone, read_tenant, tenant_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,8 @@ class RegistryParts:
 def page(
     parts: RegistryParts, kind: EntryKind, tenant: str | None, query: RegistryQuery, show: Callable[[Any], Any]
 ) -> Response:
-    """A page of entries of a kind, of one tenant or of all. Those that only a newer version can read are left out.
+    """A page of entries of a kind, of one tenant or of all. Those that only a newer version can read, and senders that
+    are being removed, are left out.
     Raises Problem, NotFound and StoreUnavailable.
     """
     if tenant not in (None, DEFAULT_TENANT):
@@ -69,6 +70,8 @@ def page(
     entries = parts.registry.entry_page(kind, tenant, only_id(query.cursor), query.limit)
     items = []
     for entry in entries:
+        if is_gone(entry):
+            continue
         try:
             items.append(show(READERS[kind](entry)))
         except UnknownState:

@@ -18,7 +18,7 @@ from shared.domain.tenants import Order, Scope, Sender
 from shared.operations.connect import Connected
 from shared.operations.senders import Auth, auth_of
 from shared.pipeline.registry import EntryKind
-from shared.tenants.entries import is_removed, read_sender, sender_name
+from shared.tenants.entries import is_gone, read_sender, sender_name
 
 TAG = Tag(name="Senders", description="The numbers of tenants, and whether each can send.")
 
@@ -79,7 +79,7 @@ def _found(parts: RegistryParts, id: str, caller: Caller) -> Sender:
     """Raises Problem: what another tenant has does not exist for the caller."""
     ours = next((sender for sender in parts.environment if sender.id == id), None)
     (entry,) = (None,) if ours else parts.registry.entries([sender_name(id)])
-    sender = ours or (read_sender(entry) if entry and not is_removed(entry) else None)
+    sender = ours or (read_sender(entry) if entry and not is_gone(entry) else None)
     if sender is None or not caller.may_see(sender.tenant):
         raise Problem(NOT_FOUND)
     return sender

@@ -13,7 +13,7 @@ from shared.operations.registry import Invalid, Taken
 from shared.operations.senders import NO_SUCH_NUMBER, add_sender, check_free, set_sender
 from shared.pipeline.clock import Clock
 from shared.pipeline.registry import Registry
-from shared.tenants.entries import is_removed, sender_name
+from shared.tenants.entries import is_gone, sender_name
 
 OWN_ALREADY = "This tenant has the number already: reconnect it to give it another access token."
 
@@ -57,14 +57,21 @@ class Claims:
         """The tenant that has the number; None also if it is being removed."""
         ours = next((one.tenant for one in self.environment if one.id == id), None)
         entry = self.registry.entries([sender_name(id)])[0]
-        return ours or (entry.tenant if entry and not is_removed(entry) else None)
+        return ours or (entry.tenant if entry and not is_gone(entry) else None)
 
     def reconnect(self, sender: Sender, token: str, start_drain: StartDrain) -> Connected:
         """Give a sender another token, and start to send what waits. One that was sent from with the environment's
-        token gets its own.
+        token gets its own. Raises NotFound if it was removed meanwhile: what waits is not sent then.
         """
-        if sender.credential or sender.id in (ours.id for ours in self.environment):
+        if sender.id in (ours.id for ours in self.environment):
             return self.connect.reconnect(sender, token, start_drain)
+        if sender.credential:
+
+            def if_there(id: str) -> None:
+                set_sender(self.registry, self.clock, id, lambda now: now)
+                start_drain(id)
+
+            return self.connect.reconnect(sender, token, if_there)
         connected = self.connect.connect(sender, token)
 
         def change(before: Sender) -> Sender:

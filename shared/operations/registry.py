@@ -23,6 +23,7 @@ from shared.tenants.entries import (
     QUEUE_USE,
     READERS,
     deletion,
+    is_gone,
     is_removed,
     read_key,
     read_queue_use,
@@ -172,11 +173,15 @@ class Remains:
     keys: int = 0
     open: int = 0
     dead: int = 0
+    leaving: int = 0
+    """Senders whose removal has not ended."""
 
     def __str__(self) -> str:
         """For example "2 senders and 1 key"; "" for nothing."""
         counts = {"sender": self.senders, "key": self.keys, "open record": self.open, "dead letter": self.dead}
         said = [f"{count:,} {what}{'' if count == 1 else 's'}" for what, count in counts.items() if count]
+        if self.leaving:
+            said.insert(0, f"{self.leaving:,} number{'' if self.leaving == 1 else 's'} whose removal has not ended")
         return " and ".join([", ".join(said[:-1]), said[-1]]) if len(said) > 1 else "".join(said)
 
 
@@ -189,10 +194,10 @@ def remove_tenant(registry: Registry, store: Store, clock: Clock, id: str) -> Te
 
     def decide() -> Decided[Tenant]:
         found, counts = tenant_entry(registry, id), registry.entries([QUEUE_USE])[0]
-        senders = sum(1 for _ in entries_of(registry, EntryKind.SENDER, id))
+        leaving = [is_gone(entry) for entry in entries_of(registry, EntryKind.SENDER, id)]
         keys = list(entries_of(registry, EntryKind.KEY, id))
         in_force = sum(read_key(key).revoked_at is None for key in keys)
-        remains = str(Remains(senders, in_force, open_records, dead))
+        remains = str(Remains(leaving.count(False), in_force, open_records, dead, leaving.count(True)))
         if remains:
             raise Refused(f"Tenant {id} is not removed: it still has {remains}.")
         _delete(registry, keys)
@@ -257,8 +262,12 @@ def beginning_with(registry: Registry, kind: EntryKind, id: str) -> Entry | None
 
 
 def values_of(registry: Registry, kind: EntryKind, tenant: str | None) -> Iterator[Any]:
-    """What is in them; None for one that cannot be read. Raises StoreUnavailable."""
+    """What is in them, without senders that are being removed; None for one that cannot be read. Raises
+    StoreUnavailable.
+    """
     for entry in entries_of(registry, kind, tenant):
+        if is_gone(entry):
+            continue
         try:
             yield READERS[kind](entry)
         except UnknownState:

@@ -31,6 +31,7 @@ from shared.tenants.entries import (
     Account,
     account_name,
     deletion,
+    is_gone,
     is_removed,
     read_account,
     read_sender,
@@ -48,6 +49,11 @@ the registry. So what comes for the new owner never counts as the former one's.
 
 NO_SUCH_NUMBER = "The provider knows no such number for this account."
 """What a tenant is told of a number or an account that another one has: the same as of one that does not exist."""
+
+BEING_REMOVED = (
+    "This sender is being removed, and no tenant has it any more. If its removal was interrupted, run pombo senders "
+    "remove again."
+)
 
 
 def add_sender(registry: Registry, clock: Clock, environment: Sequence[Sender], sender: Sender) -> Sender:
@@ -103,15 +109,20 @@ def _is_free(holder: Entry) -> bool:
     return not is_removed(holder) and not read_account(holder).senders
 
 
-def find_sender(registry: Registry, id: str, providers: Iterable[str] = ()) -> Sender:
+def find_sender(
+    registry: Registry, id: str, providers: Iterable[str] = (), *, even_being_removed: bool = False
+) -> Sender:
     """The sender with this id, given in full or by its first 8 characters, or with this id at one of the providers.
-    Raises NotFound, also if several ids begin with it, UnknownState and StoreUnavailable.
+    Raises NotFound, also if several ids begin with it and, unless the caller is to end its removal, if it is being
+    removed; UnknownState and StoreUnavailable.
     """
     names = [sender_name(one) for one in (id, *(sender_id(provider, id) for provider in providers))]
     exact = next((entry for entry in registry.entries(names) if entry), None)
     found = exact or beginning_with(registry, EntryKind.SENDER, id)
     if found is None:
         raise NotFound("There is no such sender: pombo senders list shows their ids.")
+    if is_gone(found) and not even_being_removed:
+        raise NotFound(BEING_REMOVED)
     return read_sender(found)
 
 
@@ -120,7 +131,7 @@ def users_of_secret(registry: Registry, name: str) -> Iterator[str]:
     one secret for several. Also one that only a newer version can read. Raises StoreUnavailable.
     """
     for entry in entries_of(registry, EntryKind.SENDER, None):
-        if entry.fields.get("credential") == name:
+        if entry.fields.get("credential") == name and not is_gone(entry):
             yield f"sender {entry.name.id[:8]} of tenant {entry.tenant}"
 
 
@@ -131,8 +142,8 @@ def set_sender(registry: Registry, clock: Clock, id: str, change: Callable[[Send
 
     def decide() -> Decided[Sender]:
         found = registry.entries([sender_name(id)])[0]
-        if found is None or is_removed(found):
-            raise NotFound("There is no such sender.")
+        if found is None or is_gone(found):
+            raise NotFound("There is no such sender." if found is None else BEING_REMOVED)
         before = read_sender(found)
         asked = change(before)
         after = replace(before, display=asked.display, credential=asked.credential, order=asked.order, pace=asked.pace)

@@ -6,8 +6,8 @@ from typing import Any
 
 from shared import logs
 from shared.domain.errors import UnknownState
-from shared.pipeline.registry import Entry, EntryKind, EntryName
-from shared.tenants.entries import READERS, Account, is_removed
+from shared.pipeline.registry import Entry, EntryName
+from shared.tenants.entries import READERS, Account, is_gone
 
 FRESH_SECONDS = 5.0
 """How old an answer of the registry may be: a suspended tenant, a moved number and a changed handler count after it."""
@@ -76,7 +76,7 @@ def _may_be_claimed(value: Value) -> bool:
 
 
 def _value(entry: Entry | None) -> Value | UnknownState | None:
-    if entry is None or (entry.name.kind is EntryKind.SENDER and is_removed(entry)):
+    if entry is None or is_gone(entry):
         return None
     try:
         return READERS[entry.name.kind](entry)

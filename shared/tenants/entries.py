@@ -140,6 +140,13 @@ def is_removed(entry: Entry, at: datetime | None = None) -> bool:
     return removed_at is not None and (at is None or removed_at == _stamp(at))
 
 
+def is_gone(entry: Entry) -> bool:
+    """Whether it is a sender that was taken from its tenant: to the services, the lists and every change but the end of
+    its removal it does not exist.
+    """
+    return entry.name.kind is EntryKind.SENDER and is_removed(entry)
+
+
 def deletion(found: Entry) -> EntryWrite:
     return EntryWrite(found.name, found.tenant, None, found.version)
 

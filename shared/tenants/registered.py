@@ -16,7 +16,7 @@ from shared.tenants.entries import (
     QUEUE_USE,
     Account,
     account_name,
-    is_removed,
+    is_gone,
     owned_name,
     read_queue_use,
     read_sender,
@@ -84,7 +84,7 @@ class RegisteredTenants:
         asked = self._only.begin()
         try:
             page = self._registry.entry_page(EntryKind.SENDER, tenant, None, MOST_LOOKED_AT)
-            found = [read_sender(entry) for entry in page if not is_removed(entry)]
+            found = [read_sender(entry) for entry in page if not is_gone(entry)]
         except UnknownState as error:
             raise RegistryUnreadable from error
         except StoreUnavailable as error:

@@ -803,6 +803,69 @@ def test_secret_that_an_operator_made_outlives_the_sender(desk: Desk) -> None:
     assert desk.secrets == {"pombo-credential-bakery": [TOKEN]}
 
 
+def interrupted_removal(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A number of tenant bakery whose removal was ended by Ctrl-C while it waited."""
+
+    def ctrl_c(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    desk("tenants", "add", "bakery")
+    id: str = desk.json("senders", "add", "--tenant", "bakery", *NUMBER, "--token", "-", given=TOKEN)["id"]
+    with monkeypatch.context() as patch:
+        patch.setattr(SystemClock, "sleep", ctrl_c)
+        assert desk.invoke("senders", "remove", id, "--yes").exit_code != 0
+    return id
+
+
+def test_sender_that_is_being_removed_is_in_no_list(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    interrupted_removal(desk, monkeypatch)
+    for tenant in (), ("--tenant", "bakery"):
+        assert "bakery" not in [one["tenant"] for one in desk.json("senders", "list", *tenant)["senders"]]
+    assert desk.json("tenants", "show", "bakery")["senders"] == 0
+    error = desk.refused("tenants", "remove", "bakery", "--yes")
+    assert str(error) == "Tenant bakery is not removed: it still has 1 number whose removal has not ended."
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("show",), ("reconnect", "--token", "-"), ("set", "--display", "Ana")],
+    ids=["show", "reconnect", "set"],
+)
+def test_sender_that_is_being_removed_does_not_exist_to_a_command(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    id = interrupted_removal(desk, monkeypatch)
+    for given in (id, id[:8], "200"):
+        error = desk.refused("senders", command[0], given, *command[1:], given="another")
+        assert isinstance(error, NotFound)
+        assert "run pombo senders remove again" in str(error)
+    assert desk.secrets == {f"pombo-credential-bakery-{id}": [TOKEN]}
+
+
+def test_interrupted_removal_is_ended_by_the_same_command(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    id = interrupted_removal(desk, monkeypatch)
+    assert desk.json("senders", "remove", id[:8], "--yes") == {"id": id}
+    assert desk.secrets == {}
+    assert list(desk.store.entries([sender_name(id)])) == [None]
+    desk("tenants", "remove", "bakery", "--yes")
+
+
+def test_waiting_messages_of_a_sender_removed_during_its_reconnect_stay(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drained: list[str] = []
+    monkeypatch.setattr(senders, "drain_of", lambda _: drained.append)
+    desk("tenants", "add", "bakery")
+    id = desk.json("senders", "add", "--tenant", "bakery", *NUMBER, "--token", "-", given=TOKEN)["id"]
+
+    def removed_meanwhile(*_: str) -> None:
+        desk("senders", "remove", id, "--yes")
+
+    monkeypatch.setattr(desk.provider, "subscribe", removed_meanwhile)
+    assert isinstance(desk.refused("senders", "reconnect", id, "--token", "-", given="another"), NotFound)
+    assert drained == []
+
+
 def test_secret_that_another_sender_uses_outlives_the_one_it_was_made_for(desk: Desk) -> None:
     for tenant in ("bakery", "florist"):
         desk("tenants", "add", tenant)

@@ -14,6 +14,7 @@ from shared.domain.identity import credential_fingerprint, sender_id
 from shared.domain.marks import Credential, RefusedCredential
 from shared.domain.onboarding import OnboardingUnavailable
 from shared.domain.tenants import Scope
+from shared.operations.senders import remove_sender
 from tests.support.api_service import ApiService, ids, problem
 from tests.support.parts import SENDER
 
@@ -242,6 +243,32 @@ def test_number_shows_whether_it_can_send(api: ApiService) -> None:
     )
     shown = api.call("GET", f"/v1/senders/{sender.id}", key=api.key("bakery")).get_json()
     assert (shown["auth"]["state"], shown["auth"]["code"]) == ("needs_reauth", 190)
+
+
+def test_number_that_is_being_removed_does_not_exist(api: ApiService, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its removal was interrupted, so its entry is still there."""
+
+    def ctrl_c(_: float) -> None:
+        raise KeyboardInterrupt
+
+    first, second = api.tenant("bakery", NUMBER, "202")
+    with monkeypatch.context() as patch:
+        patch.setattr(api.clock, "sleep", ctrl_c)
+        with pytest.raises(KeyboardInterrupt):
+            remove_sender(api.store.port, api.store.port, api.clock, first.id)
+    for key in (api.key(None), api.key("bakery")):
+        listed: list[str] = []
+        path = "/v1/senders?limit=1"
+        while page := api.call("GET", path, key=key).get_json():
+            listed += ids(page["items"])
+            if page["next"] is None:
+                break
+            path = f"/v1/senders?limit=1&cursor={page['next']}"
+        assert listed == [second.id]
+        assert problem(api.call("GET", f"/v1/senders/{first.id}", key=key))[:2] == (404, "NOT_FOUND")
+        again = post(api, f"/v1/senders/{first.id}/reconnect", {"token": TOKEN}, key)
+        assert problem(again)[:2] == (404, "NOT_FOUND")
+    assert (api.provider.calls, api.queue.asked("ensure_drain")) == ([], [])
 
 
 def test_environments_number_is_shown_to_its_tenant(api: ApiService) -> None:
