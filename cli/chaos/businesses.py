@@ -49,7 +49,7 @@ def register(
         sender = replace(sender, credential=credential_name(sender))
         secrets.add(sender.credential, token)
         add_tenant(running.registry, clock, Tenant(business.tenant), pairs)
-        add_sender(running.registry, clock, running.senders, sender)
+        add_sender(running.registry, running.store, clock, running.senders, sender)
         control.post("senders", {"phone_number_id": business.sender, "waba": business.account, "token": token})
 
 

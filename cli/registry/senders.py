@@ -122,7 +122,7 @@ def add(
         connected = context.claims().add(sender, secret)
         added, checked = connected.sender, connected.checked
     else:
-        added = operations.add_sender(context.registry, context.clock, context.environment, sender)
+        added = operations.add_sender(context.registry, context.store, context.clock, context.environment, sender)
     say(as_json, {"id": added.id}, f"Added sender {added.id} to tenant {tenant}.")
     tell_end(checked)
     if credential:

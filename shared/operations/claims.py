@@ -35,7 +35,7 @@ class Claims:
         """
         check_free(self.registry, self.environment, sender)
         connected = self.connect.connect(sender, token)
-        added = add_sender(self.registry, self.clock, self.environment, connected.sender)
+        added = add_sender(self.registry, self.connect.store, self.clock, self.environment, connected.sender)
         return Connected(added, connected.checked)
 
     def add_own(self, sender: Sender, token: str) -> Connected:

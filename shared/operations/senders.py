@@ -56,16 +56,19 @@ BEING_REMOVED = (
 )
 
 
-def add_sender(registry: Registry, clock: Clock, environment: Sequence[Sender], sender: Sender) -> Sender:
+def add_sender(registry: Registry, store: Store, clock: Clock, environment: Sequence[Sender], sender: Sender) -> Sender:
     """Give a number to a tenant, with the account that holds it, if that is known. `environment`: the senders that the
     environment names. Raises Refused and StoreUnavailable. Taken also if the tenant has the number already.
+
+    When it was added is the store's time: older news of its account counts for a former owner, and the clock of an
+    operator's machine may be ahead.
     """
     if not sender.provider_id:
         raise Invalid("id", "A sender needs the id that its provider gave it.")
 
     def decide() -> Decided[Sender]:
         tenant, holder = check_free(registry, environment, sender)
-        added = replace(sender, created_at=clock.now())
+        added = replace(sender, created_at=store.time())
         # The tenant's entry too: its removal must not come between.
         writes = [unchanged(tenant), write_sender(added, None)]
         return [*writes, _held(added, holder)] if sender.account else writes, added

@@ -41,7 +41,7 @@ def owner(store: Any, id: str, is_account: bool = False) -> str | None:
 
 def test_tenant_comes_sends_and_goes(store: Any, a_record: Callable[..., Delivery]) -> None:
     added = registry.add_tenant(store, CLOCK, Tenant("bakery", name="Ana's"), 20)
-    sender = senders.add_sender(store, CLOCK, [], Sender("bakery", "meta", "200", "300"))
+    sender = senders.add_sender(store, store, CLOCK, [], Sender("bakery", "meta", "200", "300"))
     key, _ = keys.add_key(store, CLOCK, "bakery", [Scope.SEND])
     assert registry.find_tenant(store, "bakery") == added
     assert senders.find_sender(store, sender.id[:8]) == sender
@@ -100,7 +100,7 @@ def test_number_claimed_by_many_at_once_gets_one_owner(backend: Backend) -> None
 
     def claim(number: int) -> Sender:
         sender = Sender(f"t{number % 4}", "meta", "200", f"30{number % 4}")
-        return senders.add_sender(clients[number % 4], CLOCK, [], sender)
+        return senders.add_sender(clients[number % 4], clients[number % 4], CLOCK, [], sender)
 
     results = together([partial(claim, number) for number in range(THREADS)])
     (winner,) = [it for it in results if isinstance(it, Sender)]

@@ -140,7 +140,7 @@ def _missing_queue(stack: Stack) -> None:
     number, account, token = "200000000000004", "300000000000004", LOCAL_SECRETS["WHATSAPP_ACCESS_TOKEN"]
     stack.control("POST", "senders", {"phone_number_id": number, "waba": account, "token": token})
     added = add_tenant(stack.store, SystemClock(), Tenant("bakery"), 20)
-    add_sender(stack.store, SystemClock(), (), Sender("bakery", "meta", number, account))
+    add_sender(stack.store, stack.store, SystemClock(), (), Sender("bakery", "meta", number, account))
     environment = stack.environment
     parent = f"projects/{environment['GOOGLE_CLOUD_PROJECT']}/locations/{environment['CLOUD_TASKS_LOCATION']}"
     with grpc.insecure_channel(stack.described["tasks"], options=[("grpc.enable_http_proxy", 0)]) as channel:  # type: ignore[no-untyped-call]

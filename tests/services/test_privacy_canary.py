@@ -500,7 +500,7 @@ def add_tenant(world: World, number: str, handler: TenantHandler | None = None) 
     registry.add_tenant(world.store, clock, Tenant(id, NAME, handler=handler), pairs=0)
     account = CANARIES["tenant's account"] if number == BAKERY else ""
     sender = Sender(id, "meta", number, account, CANARIES["tenant's number"], f"pombo-credential-{id}")
-    senders.add_sender(world.store, clock, [], sender)
+    senders.add_sender(world.store, world.store, clock, [], sender)
 
 
 def waiting_for_secrets(world: World) -> set[str]:

@@ -83,7 +83,9 @@ class ApiService:
         return [self.sender(id, number) for number in numbers]
 
     def sender(self, tenant: str, number: str) -> Sender:
-        return add_sender(self.store.port, self.clock, (), Sender(tenant, "meta", number, f"9{number}"))
+        return add_sender(
+            self.store.port, self.store.port, self.clock, (), Sender(tenant, "meta", number, f"9{number}")
+        )
 
     def key(self, tenant: str | None = DEFAULT_TENANT, *scopes: Scope) -> str:
         """A new key, with all scopes unless some are named."""

@@ -110,7 +110,7 @@ def a_message_to_another_tenant(rig: Rig) -> Outcome:
     FileSecrets(rig.stack.data_dir / FILE).add(sender.credential, token)
     rig.stack.control("POST", "senders", {"phone_number_id": number, "waba": account, "token": token})
     add_tenant(rig.stack.store, SystemClock(), Tenant(tenant), 20)
-    add_sender(rig.stack.store, SystemClock(), (), sender)
+    add_sender(rig.stack.store, rig.stack.store, SystemClock(), (), sender)
     rig.deliver(
         wire(envelope(value([text(person.number, person.message_id, "hello")], sender=number), account=account))
     )
@@ -539,7 +539,7 @@ def a_number_that_a_program_reconnects(rig: Rig) -> Outcome:
     rig.stack.control("POST", "senders", {"phone_number_id": number, "waba": account, "token": token})
     add_tenant(rig.stack.store, SystemClock(), Tenant(tenant), 20)
     sender = Sender(tenant, "meta", number, account)
-    add_sender(rig.stack.store, SystemClock(), (), replace(sender, credential=credential_name(sender)))
+    add_sender(rig.stack.store, rig.stack.store, SystemClock(), (), replace(sender, credential=credential_name(sender)))
     path = f"/v1/senders/{sender.id}/reconnect"
     rig.wait_until(lambda: program.posts(path, {"token": token}) == 200, "the number is connected again")
     return lambda: FileSecrets(rig.stack.data_dir / FILE).newest(credential_name(sender)) == token

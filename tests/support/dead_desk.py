@@ -85,7 +85,7 @@ class Desk:
             number, account, token = f"21{place}", f"31{place}", LOCAL_SECRETS["WHATSAPP_ACCESS_TOKEN"]
             self.stack.control("POST", "senders", {"phone_number_id": number, "waba": account, "token": token})
             add_tenant(registry, clock, Tenant(tenant), 20)
-            add_sender(registry, clock, (), Sender(tenant, "meta", number, account))
+            add_sender(registry, registry, clock, (), Sender(tenant, "meta", number, account))
             self.numbers[tenant] = number
         return self.numbers[tenant]
 

@@ -47,7 +47,7 @@ def add(store: SqliteStore, count: int, pairs: int = 20) -> list[Sender]:
     for number in range(count):
         registry.add_tenant(store, Clock(), Tenant(f"t{number}"), pairs)
         sender = Sender(f"t{number}", "meta", f"20{number}", f"30{number}")
-        added.append(senders.add_sender(store, Clock(), [OURS], sender))
+        added.append(senders.add_sender(store, store, Clock(), [OURS], sender))
     return added
 
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 from hypothesis import settings
@@ -18,7 +19,7 @@ from shared.tenants.entries import QUEUE_USE, read_queue_use
 from shared.tenants.environment import EnvironmentTenants
 from shared.tenants.registered import RegisteredTenants
 from tests.support.memory_registry import MemoryRegistry
-from tests.support.parts import Clock
+from tests.support.parts import NOW, Clock
 
 ENVIRONMENT = EnvironmentTenants.of(("meta", "100"))
 PAIRS = 2
@@ -40,6 +41,9 @@ class NoRecords:
 
     def change_marks(self, *_: Any) -> None:
         pass
+
+    def time(self) -> datetime:
+        return NOW
 
 
 class Operators(RuleBasedStateMachine):
@@ -79,7 +83,8 @@ class Operators(RuleBasedStateMachine):
     def add_sender(self, id: str, number: str, account: str) -> None:
         ours = ENVIRONMENT.senders_of_environment()
         with suppress(Refused):
-            senders.add_sender(self.registry, self.clock, ours, Sender(id, "meta", number, account))
+            sender = Sender(id, "meta", number, account)
+            senders.add_sender(self.registry, self.store, self.clock, ours, sender)  # type: ignore[arg-type]
             assert number not in ("100", *self.numbers)
             assert {tenant for tenant, held in self.numbers.values() if held == account} <= {id}
             self.numbers[number] = (id, account)

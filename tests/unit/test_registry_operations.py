@@ -45,7 +45,7 @@ class World:
 
     def connect(self, tenant: str = "bakery", number: str = "200", account: str = "300") -> Sender:
         sender = Sender(tenant, "meta", number, account)
-        return senders.add_sender(self.registry, self.clock, [OURS], sender)
+        return senders.add_sender(self.registry, self.store, self.clock, [OURS], sender)
 
     def remove(self, id: str = "bakery") -> Tenant:
         return registry.remove_tenant(self.registry, self.store, self.clock, id)
@@ -575,7 +575,7 @@ def test_one_of_many_gets_a_contested_number(world: World) -> None:
 
     def claim(number: int) -> Sender:
         sender = Sender(f"t{number}", "meta", "200", f"30{number}")
-        return senders.add_sender(world.registry, SystemClock(), [OURS], sender)
+        return senders.add_sender(world.registry, world.store, SystemClock(), [OURS], sender)
 
     results = together([partial(claim, number) for number in range(8)])
     (winner,) = [it for it in results if isinstance(it, Sender)]
@@ -597,6 +597,16 @@ def test_change_that_always_comes_second_gives_up(world: World) -> None:
 
 
 def test_registry_takes_no_time_of_the_machine(world: World) -> None:
-    """What a test sets is what is kept: `created_at` is the clock's."""
+    """What a test sets is what is kept: `created_at` of a tenant is the clock's."""
     world.clock.at = datetime(2027, 1, 1, tzinfo=UTC)
-    assert world.add().created_at == world.connect().created_at == world.clock.at
+    assert world.add().created_at == world.clock.at
+
+
+def test_number_is_added_at_the_time_of_the_store(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """News of its account is compared with it: the clock of an operator's machine may be an hour ahead."""
+    monkeypatch.setattr(world.store, "time", lambda: NOW)
+    world.clock.at = NOW + timedelta(hours=1)
+    world.add()
+    assert world.connect().created_at == NOW
+    (kept,) = world.values(EntryKind.SENDER)
+    assert kept.created_at == NOW
