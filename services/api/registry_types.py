@@ -89,6 +89,10 @@ class Removed(BaseModel):
     """It is gone."""
 
     id: str
+    handler_secret: str | None = Field(
+        description="The name of the secret that signed the calls of its backend, which an operator deletes by hand; "
+        "null: it had no backend of its own."
+    )
 
 
 # ---- senders

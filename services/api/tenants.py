@@ -84,9 +84,13 @@ def routes(parts: RegistryParts) -> APIBlueprint:
     @made.delete("/<id>", responses={200: types.Removed} | responses())
     @needs(Scope.MANAGE, operator=True)
     def remove(path: types.TenantPath) -> Response:
-        """Remove a tenant that has no numbers, no keys in force, no open records and no dead letters."""
+        """Remove a tenant that has no numbers, no keys in force, no open records and no dead letters.
+
+        The secret of its own backend stays, because this service may delete none: the answer names it.
+        """
         gone = operations.remove_tenant(parts.registry, parts.store, parts.clock, path.id)
-        return jsonify({"id": gone.id})
+        removed = types.Removed(id=gone.id, handler_secret=gone.handler.secret if gone.handler else None)
+        return jsonify(removed.model_dump(mode="json"))
 
     return made
 

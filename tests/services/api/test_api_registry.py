@@ -13,7 +13,8 @@ from shared.domain.errors import QueueUnavailable, SecretsUnavailable
 from shared.domain.identity import credential_fingerprint, sender_id
 from shared.domain.marks import Credential, RefusedCredential
 from shared.domain.onboarding import OnboardingUnavailable
-from shared.domain.tenants import Scope
+from shared.domain.tenants import Scope, TenantHandler
+from shared.operations.registry import set_tenant
 from shared.operations.senders import remove_sender
 from tests.support.api_service import ApiService, ids, problem
 from tests.support.parts import SENDER
@@ -47,8 +48,16 @@ def test_operator_adds_shows_changes_and_removes_a_tenant(api: ApiService) -> No
     changed = api.call("PATCH", "/v1/tenants/bakery", {"in_doubt": "deployment", "name": ""}, key=key).get_json()
     assert (changed["in_doubt"], changed["name"]) == (None, "")
     assert api.call("GET", "/v1/tenants/bakery", key=key).get_json() == changed
-    assert api.call("DELETE", "/v1/tenants/bakery", key=key).get_json() == {"id": "bakery"}
+    assert api.call("DELETE", "/v1/tenants/bakery", key=key).get_json() == {"id": "bakery", "handler_secret": None}
     assert problem(api.call("GET", "/v1/tenants/bakery", key=key)) == (404, "NOT_FOUND", None)
+
+
+def test_secret_that_a_removed_tenant_leaves_is_named(api: ApiService) -> None:
+    api.tenant("bakery")
+    handler = TenantHandler("https://bakery.example/pombo", "pombo-handler-bakery")
+    set_tenant(api.store.port, api.clock, "bakery", lambda tenant: replace(tenant, handler=handler))
+    removed = api.call("DELETE", "/v1/tenants/bakery", key=api.key(None)).get_json()
+    assert removed == {"id": "bakery", "handler_secret": "pombo-handler-bakery"}
 
 
 def test_tenants_are_listed_in_the_order_of_their_ids(api: ApiService) -> None:
