@@ -551,7 +551,8 @@ def test_reconnect_replaces_the_token_of_the_sender_that_is_named(desk: Desk) ->
     assert (shown["id"], shown["auth"]["state"]) == (id, "connected")
 
 
-def test_reconnect_says_whether_the_waiting_messages_are_sent(desk: Desk) -> None:
+def test_reconnect_says_whether_the_waiting_messages_are_sent(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cli.registry.drains._start", lambda *_: None)  # a queue that takes the task
     desk("tenants", "add", "bakery")
     desk("senders", "add", "--tenant", "bakery", *NUMBER)
     reconnect = ("senders", "reconnect", "200", "--token", "-")
