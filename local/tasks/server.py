@@ -42,7 +42,7 @@ class Server:
         ended = self._grpc.stop(patience)
 
         def wait() -> None:
-            ended.wait()
+            ended.wait(max(0.0, until - time.monotonic()))
             self._front.wait(until)
 
         return wait

@@ -9,11 +9,13 @@ import subprocess
 import threading
 import time
 from contextlib import closing
+from types import SimpleNamespace
 
 import pytest
 from google.api_core import exceptions
 from google.cloud import tasks_v2
 
+from local.tasks.server import Server
 from tests.support import forked
 from tests.support.tasks_harness import LOCATION, Emulator, a_target, wait_until
 
@@ -169,6 +171,17 @@ def test_sigterm_ends_it_cleanly_within_two_seconds_and_its_tasks_come_back(emul
     released.append(True)
     emulator.start()
     wait_until(lambda: len(target.received) == 2)
+
+
+def test_server_waits_for_calls_no_longer_than_its_patience(monkeypatch):
+    """A gRPC call that never ends must not keep the emulator from ending."""
+    server = Server({}, 0)
+    grpcs_stop = server._grpc.stop
+    monkeypatch.setattr(server, "_grpc", SimpleNamespace(stop=lambda _: threading.Event()))
+    started = time.monotonic()
+    server.stop(0.2)()
+    assert 0.15 < time.monotonic() - started < 2
+    grpcs_stop(0)
 
 
 def test_sigint_ends_it_like_sigterm(emulator):
